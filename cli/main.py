@@ -1,0 +1,89 @@
+"""Entry point of `patamar`: finds the subcommand, runs it, and turns errors into one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+
+from multi_exit.errors import PatamarError
+
+# Name -> one line of help. The module is cli.<name>; it is imported only when it is called,
+# so that serving never loads torch.
+COMMANDS = {
+    "quickstart": "train, export, calibrate and serve the example, doing only what is not done yet",
+    "train": "train a multi-exit checkpoint from a TOML configuration",
+    "evaluate": "score every exit of a checkpoint or a bundle on labelled texts",
+    "export": "turn a checkpoint into a sealed bundle of ONNX graphs",
+    "serve": "answer POST /classify from a bundle",
+    "classify": "classify the texts of a file, without a server",
+    "bench": "measure staging overhead and throughput against a peer",
+}
+
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one subcommand. Returns its exit status: 2 for bad input, 130 after Ctrl-C."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="patamar",
+        description="Text classification that stops thinking when it knows.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    wanted = next((word for word in given if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name == wanted:
+            _load(name).add_arguments(subparser)
+    options = parser.parse_args(given)
+    if options.version:
+        print(_version())
+        return 0
+    if options.command is None:
+        parser.print_help()
+        return EXIT_REFUSED
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        return int(_load(options.command).run(options))
+    except PatamarError as error:
+        print(f"patamar {options.command}: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        print(f"patamar {options.command}: interrupted; what was finished is kept", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`| head`): not an error of ours.
+        sys.stderr.close()
+        return 0
+
+
+def _load(name: str):  # type: ignore[no-untyped-def]
+    try:
+        return importlib.import_module(f"cli.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] in COMMAND_PACKAGES:
+            raise
+        raise SystemExit(
+            f"patamar {name}: the package {error.name!r} is missing; install "
+            f"`patamar[{'serve' if name in ('serve', 'classify') else 'train'}]`"
+        ) from error
+
+
+COMMAND_PACKAGES = frozenset(
+    {"cli", "bench", "deploy", "export", "service", "training", "multi_exit"}
+)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("patamar")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Runs whole sets of texts through every exit: for calibration, golden examples and files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from multi_exit.batch import bucket_of, pad_batch
+from multi_exit.bundle import Bundle, BundleManifest
+from multi_exit.confidence import probabilities
+from multi_exit.errors import BundleError
+from multi_exit.outcome import ExitOutputs
+from multi_exit.policy import Policy
+from multi_exit.runner import StageRunner
+from multi_exit.text_encoder import EncodedText, TextEncoder
+
+
+def every_exit(
+    runner: StageRunner,
+    manifest: BundleManifest,
+    encoded: Sequence[EncodedText],
+    *,
+    batch_rows: int = 32,
+    advanced: Callable[[int], object] = lambda rows: None,
+) -> ExitOutputs:
+    """Runs every text to full depth, each at its own bucket, and keeps what every exit says.
+
+    `advanced` is called with the number of texts finished, for progress bars.
+    """
+    shape = (len(encoded), len(manifest.exits))
+    logits = np.empty((*shape, len(manifest.labels)), dtype=np.float32)
+    entropy = np.empty(shape, dtype=np.float32)
+    for bucket, group in _groups(encoded, manifest, batch_rows):
+        tokens = pad_batch([encoded[row] for row in group], bucket, manifest.pad_token_id)
+        result = runner.start(tokens)
+        logits[group, 0], entropy[group, 0] = result.logits, result.entropy
+        keep = np.arange(len(group))
+        for stage in range(2, runner.stages + 1):
+            assert result.state is not None, "only the last stage hands nothing on"
+            result = runner.advance(stage, result.state, keep)
+            logits[group, stage - 1], entropy[group, stage - 1] = result.logits, result.entropy
+        advanced(len(group))
+    return ExitOutputs(logits, entropy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one text was answered. score: probability of the label; entropy: normalised."""
+
+    label: str
+    score: float
+    exit_layer: int
+    entropy: float
+    truncated: bool
+
+
+def classify_texts(
+    runner: StageRunner,
+    manifest: BundleManifest,
+    encoded: Sequence[EncodedText],
+    policy: Policy,
+    *,
+    batch_rows: int = 32,
+    advanced: Callable[[int], object] = lambda rows: None,
+) -> list[Answer]:
+    """Answers every text at the exit its policy says, in order; later layers are not run.
+
+    Raises ValueError where an exit gives a number that is not finite.
+    """
+    answers: dict[int, Answer] = {}
+    for bucket, group in _groups(encoded, manifest, batch_rows):
+        rows = np.asarray(group)
+        tokens = pad_batch([encoded[row] for row in group], bucket, manifest.pad_token_id)
+        keep = np.arange(len(group))
+        result = runner.start(tokens)
+        for exit_index in range(len(manifest.exits)):
+            if exit_index > 0:
+                assert result.state is not None, "only the last stage hands nothing on"
+                result = runner.advance(exit_index + 1, result.state, keep)
+            leaves = np.array([policy.leaves(exit_index, float(e)) for e in result.entropy])
+            chosen = probabilities(result.logits)
+            for position in np.flatnonzero(leaves):
+                label = int(chosen[position].argmax())
+                row = int(rows[position])
+                answers[row] = Answer(
+                    label=manifest.labels[label],
+                    score=float(chosen[position, label]),
+                    exit_layer=manifest.exits[exit_index],
+                    entropy=float(result.entropy[position]),
+                    truncated=encoded[row].truncated or encoded[row].truncated_pair,
+                )
+            keep = np.flatnonzero(~leaves)
+            rows = rows[keep]
+            if len(rows) == 0:
+                break
+        advanced(len(group))
+    return [answers[row] for row in range(len(encoded))]
+
+
+def check_golden(runner: StageRunner, bundle: Bundle, encoder: TextEncoder) -> None:
+    """Runs the golden examples. Raises BundleError where an exit answers otherwise than sealed."""
+    manifest = bundle.manifest
+    if not manifest.golden:
+        return
+    encoded = [encoder.encode(example.text_input) for example in manifest.golden]
+    outputs = every_exit(runner, manifest, encoded)
+    for row, example in enumerate(manifest.golden):
+        difference = float(np.abs(outputs.logits[row] - np.asarray(example.logits)).max())
+        labels = tuple(manifest.labels[label] for label in outputs.labels[row])
+        # Written so that NaN fails.
+        if labels != example.labels or not difference <= manifest.golden_tolerance:
+            raise BundleError(
+                f"golden example {row} of {bundle.path} differs by {difference:.2g} in a logit "
+                f"(allowed {manifest.golden_tolerance:.2g}), labels {labels} where "
+                f"{example.labels} were sealed; this machine computes otherwise than the one that "
+                "exported: export anew, or use another provider"
+            )
+
+
+def _groups(
+    encoded: Sequence[EncodedText], manifest: BundleManifest, batch_rows: int
+) -> Iterator[tuple[int, list[int]]]:
+    """Rows that run together: of one bucket, at most batch_rows, short texts first."""
+    by_bucket: dict[int, list[int]] = defaultdict(list)
+    for row, text in enumerate(encoded):
+        by_bucket[bucket_of(len(text), manifest.length_buckets)].append(row)
+    for bucket, rows in sorted(by_bucket.items()):
+        for start in range(0, len(rows), batch_rows):
+            yield bucket, rows[start : start + batch_rows]

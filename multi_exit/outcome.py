@@ -1,0 +1,68 @@
+"""What a policy would do on texts whose every exit is known: where they leave, what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multi_exit.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExitOutputs:
+    """What every exit says about every text. logits [texts, exits, K], entropy [texts, exits]."""
+
+    logits: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Index of the likeliest label, [texts, exits]."""
+        labels: NDArray[np.int64] = self.logits.argmax(axis=2)
+        return labels
+
+    def exits_taken(self, policy: Policy) -> NDArray[np.int64]:
+        """Index of the exit at which each text leaves under the policy, [texts]."""
+        leaves = self.entropy < np.asarray(policy.thresholds)
+        leaves[:, policy.deepest :] = True
+        exits: NDArray[np.int64] = leaves.argmax(axis=1)
+        return exits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyOutcome:
+    """One policy on one set of texts.
+
+    taken: index of the exit each text left at, [texts]. answered: index of its label, [texts].
+    agreement: share with the label of full depth. speedup: all layers / average_layers.
+    """
+
+    taken: NDArray[np.int64]
+    answered: NDArray[np.int64]
+    average_layers: float
+    speedup: float
+    agreement: float
+    disagreements: int
+
+    def accuracy(self, labels: NDArray[np.int64]) -> float:
+        """Share of texts whose answer is the true label; labels int64 [texts]."""
+        return float((self.answered == labels).mean())
+
+
+def policy_outcome(outputs: ExitOutputs, policy: Policy, exits: tuple[int, ...]) -> PolicyOutcome:
+    """Applies a policy to known outputs; exits are the exit layers, ascending, the last deepest."""
+    predicted = outputs.labels
+    taken = outputs.exits_taken(policy)
+    answered = predicted[np.arange(len(taken)), taken]
+    differ = answered != predicted[:, -1]
+    average_layers = float(np.asarray(exits)[taken].mean())
+    return PolicyOutcome(
+        taken=taken,
+        answered=answered,
+        average_layers=average_layers,
+        speedup=exits[-1] / average_layers,
+        agreement=float(1.0 - differ.mean()),
+        disagreements=int(differ.sum()),
+    )

@@ -1,0 +1,1 @@
+"""Training of multi-exit classifiers with aligned contrastive learning."""

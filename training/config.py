@@ -1,0 +1,130 @@
+"""A training configuration: TOML, checked by pydantic, unknown keys refused."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multi_exit.errors import ConfigurationError
+from multi_exit.text_encoder import UnicodeForm
+from training.data.config import DataConfig
+from training.pooling import PoolingName
+
+Method = Literal["ce", "ce+scl", "acl-embed", "acl-grad", "acl-cl"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(_Section):
+    """[model]: the backbone, where its exits are, and how they pool."""
+
+    backbone: str = Field(
+        description="hub name, local folder, or package:IMPORT_NAME/FOLDER inside a Python package"
+    )
+    backbone_sha256: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="SHA-256 that model.safetensors must have"
+    )
+    layers: int | None = Field(None, ge=1, description="keep the first layers; all where absent")
+    repeat_layers: int = Field(1, ge=1, description="use every layer this often as initialisation")
+    exits: tuple[int, ...] | None = Field(None, description="layers with an exit; all where absent")
+    pooling: PoolingName = "mean"
+    dropout: float = Field(0.1, ge=0, lt=1, description="before each classifier")
+    max_length: int = Field(128, ge=8, description="tokens; longer texts are cut")
+    unicode_form: UnicodeForm = "NFC"
+
+
+class ObjectiveConfig(_Section):
+    """[objective]: the method and its weights; see docs/training.md for the formulas."""
+
+    method: Method = "acl-cl"
+    temperature: float = Field(0.1, gt=0)
+    contrastive_weight: float = Field(0.5, ge=0, description="lambda")
+    teacher_weight: float = Field(0.5, ge=0, description="mu, of acl-cl's teacher")
+    exit_weights: tuple[float, ...] | None = Field(None, description="w_m; uniform where absent")
+    gate: Literal["representation", "parameters", "none"] = "representation"
+    largest_angle: float = Field(90.0, ge=0, le=180, description="degrees; above it a term drops")
+
+
+class OptimiserConfig(_Section):
+    """[optimiser]: AdamW with linear warm-up and decay."""
+
+    backbone_learning_rate: float = Field(5e-5, gt=0)
+    exit_learning_rate: float = Field(5e-4, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_share: float = Field(0.1, ge=0, lt=1)
+    gradient_clip: float = Field(1.0, gt=0)
+
+
+class RunConfig(_Section):
+    """[run]: how long, how exactly, and when to stop."""
+
+    epochs: int = Field(4, ge=1)
+    batch_size: int = Field(32, ge=1)
+    seed: int = 7
+    precision: Precision = Field(
+        "auto", description="auto: bf16 where the processor is made for it"
+    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int = Field(0, ge=0, description="0 for all there are")
+    early_stopping_epochs: int | None = Field(
+        None, ge=1, description="stop after so many epochs without a better mean score"
+    )
+    checkpoint_steps: int = Field(200, ge=1, description="steps between states to resume from")
+
+
+class TrainingConfig(_Section):
+    """A whole run."""
+
+    data: DataConfig
+    model: ModelConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    run: RunConfig = RunConfig()
+
+    @model_validator(mode="after")
+    def _weights_match_exits(self) -> Self:
+        weights, exits = self.objective.exit_weights, self.model.exits
+        if weights is not None and exits is not None and len(weights) != len(exits):
+            raise ValueError(f"{len(weights)} exit_weights for {len(exits)} exits")
+        return self
+
+
+def load_config(path: Path) -> TrainingConfig:
+    """Reads a configuration; relative paths in it start at its own folder.
+
+    Raises ConfigurationError that names the file and every key that is wrong.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    _anchor_paths(content, path.parent)
+    try:
+        return TrainingConfig.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+        )
+        raise ConfigurationError(f"{path}: {problems}") from error
+
+
+def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
+    data = content.get("data")
+    if isinstance(data, dict):
+        for key in ("train", "validation", "calibration", "test", "folder", "labels"):
+            if isinstance(data.get(key), str):
+                data[key] = folder / data[key]
+    model = content.get("model")
+    if isinstance(model, dict):
+        backbone = model.get("backbone")
+        # A hub name has no leading dot; a folder beside the configuration is written with one.
+        if isinstance(backbone, str) and backbone.startswith("."):
+            model["backbone"] = str(folder / backbone)

@@ -1,0 +1,88 @@
+"""Everything a run needs before its first step, made from the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+
+from multi_exit.text_encoder import TextEncoder
+from training.backbone import load_backbone
+from training.backbone_source import load_tokenizer, resolve_backbone
+from training.batches import EncodedSplit
+from training.config import TrainingConfig
+from training.data import Splits, load_splits
+from training.evaluate import encode_split
+from training.model import MultiExitModel
+from training.objective import Objective, make_objective
+from training.optimiser import make_optimiser
+from training.precision import choose_device, choose_precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """The parts of a run. Model, optimiser and scaler are the only ones that change."""
+
+    config: TrainingConfig
+    splits: Splits
+    tokenizer: Tokenizer
+    device: torch.device
+    precision: str
+    model: MultiExitModel
+    objective: Objective
+    optimiser: torch.optim.AdamW
+    scaler: torch.amp.GradScaler
+    train: EncodedSplit
+    validation: EncodedSplit
+
+
+def set_up(config: TrainingConfig) -> Run:
+    """Reads data and backbone and makes the rest. Raises DataError and ConfigurationError."""
+    splits = load_splits(config.data)
+    source = resolve_backbone(config.model)
+    tokenizer = load_tokenizer(source)
+    device = choose_device(config.run.device)
+    precision = choose_precision(config.run.precision, device)
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    # The seed decides the new exits and every dropout mask.
+    torch.manual_seed(config.run.seed)
+    model = _make_model(config, source, len(splits.labels)).to(device)
+    encoder = TextEncoder(
+        tokenizer,
+        max_length=config.model.max_length,
+        pad_token_id=model.pad_token_id,
+        unicode_form=config.model.unicode_form,
+    )
+    return Run(
+        config=config,
+        splits=splits,
+        tokenizer=tokenizer,
+        device=device,
+        precision=precision,
+        model=model,
+        objective=make_objective(
+            config.objective,
+            exits=len(model.exits),
+            parameters=list(model.parameters()),
+            device=device,
+        ),
+        optimiser=make_optimiser(model, config.optimiser),
+        scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
+        train=encode_split(encoder, splits.train, splits.labels, "training"),
+        validation=encode_split(encoder, splits.validation, splits.labels, "validation"),
+    )
+
+
+def _make_model(config: TrainingConfig, source: str, labels: int) -> MultiExitModel:
+    backbone = load_backbone(
+        source, layers=config.model.layers, repeat_layers=config.model.repeat_layers
+    )
+    return MultiExitModel(
+        backbone,
+        exits=config.model.exits or range(1, len(backbone.layers) + 1),
+        labels=labels,
+        pooling=config.model.pooling,
+        dropout=config.model.dropout,
+    )

@@ -1,0 +1,217 @@
+"""Trains a multi-exit model, from top to bottom: set up, loop, judge each epoch, checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from multi_exit.errors import ConfigurationError, DataError
+from training.batches import batches_an_epoch, epoch_order, make_batch
+from training.checkpoint import (
+    CheckpointManifest,
+    library_versions,
+    load_manifest,
+    save_checkpoint,
+)
+from training.config import TrainingConfig
+from training.evaluate import make_report, run_every_exit
+from training.objective import ObjectiveValue
+from training.optimiser import clip_gradients, set_learning_rate
+from training.precision import autocast
+from training.resume import RunFolder, RunState, restore_scaler, scaler_state
+from training.setup import Run, set_up
+
+logger = logging.getLogger(__name__)
+_LOG_EVERY_STEPS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What a run ended with."""
+
+    path: Path
+    manifest: CheckpointManifest
+
+    def table(self) -> str:
+        """Scores of the best epoch by exit, on validation texts, in points of 100."""
+        manifest = self.manifest
+        layers = "".join(f"{layer:>8}" for layer in manifest.exits)
+        scores = "".join(f"{100 * score:>8.2f}" for score in manifest.scores_by_exit)
+        lines = [
+            f"trained {manifest.steps:,} steps in {manifest.training_seconds:.0f} s, "
+            f"checkpoint {self.path}",
+            f"{'exit layer':<24}{layers}",
+        ]
+        if scores:
+            lines.append(f"{'validation ' + manifest.metric:<24}{scores}")
+        return "\n".join(lines)
+
+
+def train(config: TrainingConfig, output: Path) -> TrainingReport:
+    """Trains as configured and writes a checkpoint folder at `output`.
+
+    Goes on where an unfinished run of the same configuration stopped, to the same weights bit for
+    bit on the same machine; returns at once where `output` is that run's finished checkpoint.
+    Raises ConfigurationError where it is another's, and DataError for unusable data.
+    """
+    if output.exists():
+        return _finished(config, output)
+    folder = RunFolder.open(output, config)
+    run = set_up(config)
+    state = folder.load(run.model, run.optimiser)
+    restore_scaler(run.scaler, state)
+
+    an_epoch = batches_an_epoch(len(run.train), config.run.batch_size)
+    steps = an_epoch * config.run.epochs
+    lengths = [len(text) for text in run.train.texts]
+    logger.info(
+        "training on %d texts, %d labels, exits %s, %s on %s, from step %d of %d",
+        len(run.train),
+        len(run.splits.labels),
+        run.model.exits,
+        run.precision,
+        run.device,
+        state.step,
+        steps,
+    )
+    stopped = _should_stop(config, state, state.step // an_epoch - 1)
+    with tqdm(total=steps, initial=state.step, desc="train", unit="step", disable=None) as progress:
+        while state.step < steps and not stopped:
+            epoch, at = divmod(state.step, an_epoch)
+            order = epoch_order(lengths, config.run.batch_size, seed=config.run.seed, epoch=epoch)
+            state = _train_batches(run, folder, state, order[at:], progress)
+            state = _judge(run, folder, state, epoch)
+            folder.save(state, run.model, run.optimiser)
+            folder.forget_best(but=state.best_epoch)
+            stopped = _should_stop(config, state, epoch)
+
+    manifest = _manifest(run, state, an_epoch)
+    save_checkpoint(
+        output,
+        weights=folder.load_best(state.best_epoch),
+        model=run.model,
+        tokenizer=run.tokenizer,
+        manifest=manifest,
+    )
+    folder.remove()
+    return TrainingReport(output, manifest)
+
+
+def _train_batches(
+    run: Run,
+    folder: RunFolder,
+    state: RunState,
+    order: Sequence[Sequence[int]],
+    progress: tqdm[Any],
+) -> RunState:
+    """The rest of an epoch, with a state to resume from every so many steps."""
+    started = time.monotonic() - state.seconds
+    kept = torch.tensor(state.kept or [0.0] * len(run.model.exits), dtype=torch.float64)
+    for number, rows in enumerate(order, start=1):
+        value = _train_batch(run, rows, state.step, int(progress.total))
+        kept += value.gate.contrastive.detach().cpu().double()
+        state = state.model_copy(
+            update={
+                "step": state.step + 1,
+                "seconds": time.monotonic() - started,
+                "kept": tuple(kept.tolist()),
+                **scaler_state(run.scaler),
+            }
+        )
+        progress.update()
+        if state.step % _LOG_EVERY_STEPS == 0:
+            _log(progress, state.step, value.total)
+        if state.step % run.config.run.checkpoint_steps == 0 and number < len(order):
+            folder.save(state, run.model, run.optimiser)
+    return state
+
+
+def _train_batch(run: Run, rows: Sequence[int], step: int, steps: int) -> ObjectiveValue:
+    """One step of the optimiser; step counts from 0."""
+    settings = run.config.optimiser
+    run.model.train()
+    batch = make_batch(run.train, rows, run.model.pad_token_id, run.device)
+    set_learning_rate(run.optimiser, step=step, steps=steps, warmup_share=settings.warmup_share)
+    with autocast(run.device, run.precision):
+        outputs = run.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    value = run.objective(outputs, batch.labels)
+    run.optimiser.zero_grad()
+    torch.autograd.backward(run.scaler.scale(value.total))
+    run.scaler.unscale_(run.optimiser)
+    clip_gradients(run.model, settings.gradient_clip)
+    run.scaler.step(run.optimiser)
+    run.scaler.update()
+    return value
+
+
+def _judge(run: Run, folder: RunFolder, state: RunState, epoch: int) -> RunState:
+    """Scores an epoch and keeps its weights if they are the best so far, by mean over exits."""
+    if len(run.validation) == 0:
+        folder.save_best(run.model, epoch)
+        return state.model_copy(update={"best_epoch": epoch})
+    metric = run.splits.metric
+    outputs = run_every_exit(run.model, run.validation, run.device, describe="validate")
+    scores = make_report(outputs, run.validation.labels, run.model.exits, metric).scores_by_exit
+    mean = math.fsum(scores) / len(scores)
+    shown = " ".join(f"{100 * score:.2f}" for score in scores)
+    logger.info("epoch %d: %s by exit %s, mean %.2f", epoch + 1, metric, shown, 100 * mean)
+    if mean <= state.best_mean:
+        return state
+    folder.save_best(run.model, epoch)
+    return state.model_copy(update={"best_scores": scores, "best_epoch": epoch})
+
+
+def _should_stop(config: TrainingConfig, state: RunState, epoch: int) -> bool:
+    """Whether so many epochs went by without a better one; epoch is the last one finished."""
+    patience = config.run.early_stopping_epochs
+    return patience is not None and bool(state.best_scores) and epoch - state.best_epoch >= patience
+
+
+def _manifest(run: Run, state: RunState, an_epoch: int) -> CheckpointManifest:
+    config = run.config
+    return CheckpointManifest(
+        labels=run.splits.labels,
+        exits=run.model.exits,
+        layers=run.model.exits[-1],
+        max_length=config.model.max_length,
+        unicode_form=config.model.unicode_form,
+        takes_pairs=run.splits.takes_pairs,
+        metric=run.splits.metric,
+        scores_by_exit=state.best_scores,
+        epochs=-(-state.step // an_epoch),
+        steps=state.step,
+        training_seconds=state.seconds,
+        contrastive_kept_by_exit=tuple(count / max(1, state.step) for count in state.kept),
+        data_sha256=run.splits.fingerprints,
+        configuration=config,
+        library_versions=library_versions(),
+    )
+
+
+def _finished(config: TrainingConfig, output: Path) -> TrainingReport:
+    manifest = load_manifest(output)
+    if manifest.configuration != config:
+        raise ConfigurationError(
+            f"{output} holds the checkpoint of another configuration; choose another output"
+        )
+    logger.info("%s is finished already", output)
+    return TrainingReport(output, manifest)
+
+
+def _log(progress: tqdm[Any], step: int, total: torch.Tensor) -> None:
+    loss = float(total.detach())
+    if math.isnan(loss):
+        raise DataError(
+            f"the loss is not a number at step {step}; lower the learning rates or use fp32"
+        )
+    progress.set_postfix(loss=f"{loss:.3f}")
+    if progress.disable:
+        logger.info("step %d of %d, loss %.3f", step, progress.total, loss)
