@@ -13,11 +13,15 @@ from onnx import GraphProto, ModelProto, helper
 
 from multi_exit.bundle import Bundle
 
-_SHARED = frozenset({"attention_mask"})
+# keep stays an input for the sizes that are read off it; its rows are not gathered.
+_SHARED = frozenset({"attention_mask", "keep"})
 
 
 def join_stages(bundle: Bundle, target: Path) -> None:
-    """Writes the joined graph to `target`. Outputs: logits_NN and entropy_NN of every exit."""
+    """Writes the joined graph to `target`. Outputs: logits_NN and entropy_NN of every exit.
+
+    Needs at least two stages; `keep` is fed with every row.
+    """
     models = [onnx.load(bundle.path / stage.file) for stage in bundle.manifest.stages]
     nodes, initializers, outputs = [], [], []
     hidden = ""
@@ -37,9 +41,9 @@ def join_stages(bundle: Bundle, target: Path) -> None:
             else:
                 output.name = names[output.name]
                 outputs.append(output)
-    joined = helper.make_graph(
-        nodes, "joined", list(models[0].graph.input), outputs, initializer=initializers
-    )
+    inputs = list(models[0].graph.input)
+    inputs += [value for value in models[1].graph.input if value.name == "keep"]
+    joined = helper.make_graph(nodes, "joined", inputs, outputs, initializer=initializers)
     onnx.save(_model_like(models[0], joined), target)
 
 
@@ -50,7 +54,7 @@ def _model_like(model: ModelProto, graph: GraphProto) -> ModelProto:
 
 
 def _without_keep(graph: GraphProto) -> None:
-    gather = next(node for node in graph.node if "keep" in node.input)
+    gather = next(node for node in graph.node if node.input[0] == "hidden")
     for node in graph.node:
         node.input[:] = ["hidden" if name == gather.output[0] else name for name in node.input]
     graph.node.remove(gather)

@@ -19,7 +19,7 @@ from bench.interleave import Ratio, interleaved_seconds, ratio
 from bench.single_graph import join_stages
 from multi_exit.batch import TokenBatch
 from multi_exit.bundle import Bundle
-from multi_exit.runner import StageRunner
+from multi_exit.runner import StageRunner, open_session
 
 SHAPES = tuple((rows, length) for rows in (1, 8, 32) for length in (16, 32, 64, 128))
 # Each timing of a round lasts about this long, so that clock and scheduling noise are small in it.
@@ -47,10 +47,7 @@ def measure_staging(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "joined.onnx"
         join_stages(bundle, path)
-        options = ort.SessionOptions()
-        options.use_per_session_threads = False
-        options.log_severity_level = 3
-        joined = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        joined = open_session(path, "cpu")
     return [
         _measure(runner, joined, bundle, shape, rounds=rounds, rng=rng)
         for shape in tqdm(shapes, desc="staging", unit="shape", disable=None)
@@ -68,7 +65,10 @@ def _measure(
 ) -> StagingResult:
     rows, length = shape
     tokens = _tokens(rows, length, rng)
-    inputs = {name: getattr(tokens, name) for name in bundle.manifest.model_inputs}
+    inputs: dict[str, NDArray[np.int64]] = {
+        name: getattr(tokens, name) for name in bundle.manifest.model_inputs
+    }
+    inputs["keep"] = np.arange(rows)
 
     def single() -> NDArray[np.float32]:
         outputs: list[NDArray[np.float32]] = joined.run(None, inputs)

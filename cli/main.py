@@ -7,6 +7,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Protocol, cast
 
 from multi_exit.errors import PatamarError
 
@@ -21,6 +22,9 @@ COMMANDS = {
     "classify": "classify the texts of a file, without a server",
     "bench": "measure staging overhead and throughput against a peer",
 }
+
+_SERVING_COMMANDS = frozenset({"serve", "classify"})
+_OWN_PACKAGES = frozenset({"cli", "bench", "deploy", "export", "service", "training", "multi_exit"})
 
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
@@ -49,7 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        return int(_load(options.command).run(options))
+        return _load(options.command).run(options)
+    except ModuleNotFoundError as error:
+        print(
+            f"patamar {options.command}: {_missing_package(error, options.command)}",
+            file=sys.stderr,
+        )
+        return EXIT_REFUSED
     except PatamarError as error:
         print(f"patamar {options.command}: {error}", file=sys.stderr)
         return EXIT_REFUSED
@@ -62,21 +72,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _load(name: str):  # type: ignore[no-untyped-def]
-    try:
-        return importlib.import_module(f"cli.{name}")
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] in COMMAND_PACKAGES:
-            raise
-        raise SystemExit(
-            f"patamar {name}: the package {error.name!r} is missing; install "
-            f"`patamar[{'serve' if name in ('serve', 'classify') else 'train'}]`"
-        ) from error
+class _Subcommand(Protocol):
+    """What every module of a subcommand has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, options: argparse.Namespace) -> int: ...
 
 
-COMMAND_PACKAGES = frozenset(
-    {"cli", "bench", "deploy", "export", "service", "training", "multi_exit"}
-)
+def _load(name: str) -> _Subcommand:
+    return cast("_Subcommand", importlib.import_module(f"cli.{name}"))
+
+
+def _missing_package(error: ModuleNotFoundError, command: str) -> str:
+    """Says which extra brings a package; raises the error again where the package is our own."""
+    package = (error.name or "").split(".")[0]
+    if package in _OWN_PACKAGES:
+        raise error
+    extra = "serve" if command in _SERVING_COMMANDS else "train"
+    return f"the package {package!r} is missing; install `patamar[{extra}]`"
 
 
 def _version() -> str:

@@ -73,15 +73,17 @@ class _FirstStage(_Stage):
 
 class _LaterStage(_Stage):
     def forward(self, hidden: Tensor, attention_mask: Tensor, keep: Tensor) -> tuple[Tensor, ...]:
-        return self.finish(hidden.index_select(0, keep), attention_mask)
+        # Not index_select: the first residual is then fused no more, its shape being unknown.
+        return self.finish(hidden[keep], attention_mask)
 
 
 def _normalised_entropy(logits: Tensor) -> Tensor:
     """As `multi_exit.confidence.normalised_entropy`, in float32: [batch, K] -> [batch]."""
     log_p = torch.log_softmax(logits.float(), dim=-1)
-    entropy = -(log_p.exp() * log_p).sum(dim=-1) / math.log(logits.shape[-1])
-    # Not clamp: it would turn a NaN into a confident 0 on some runtimes.
-    return entropy.clamp(min=0.0, max=1.0)
+    # A product of matrices, not a sum over an axis: onnxruntime adds up a batch of one in another
+    # order than a larger batch, and a text could leave elsewhere for its neighbours (decision 004).
+    summed = torch.bmm(log_p.exp().unsqueeze(1), log_p.unsqueeze(2)).reshape(-1)
+    return (-summed / math.log(logits.shape[-1])).clamp(min=0.0, max=1.0)
 
 
 def write_stage(model: MultiExitModel, span: StageSpan, *, last: bool, path: Path) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ class StageRunner:
     """
 
     def __init__(self, bundle: Bundle, *, provider: ProviderChoice, threads: int) -> None:
-        _share_one_thread_pool(threads)
+        share_one_thread_pool(threads)
         self.provider: Provider = _choose(provider)
         manifest = bundle.manifest
         self._token_inputs = manifest.model_inputs
@@ -128,24 +129,32 @@ class StageRunner:
         )
 
     def _open(self, bundle: Bundle, file: str) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        # One shared pool: a spinning pool a session makes twelve stages 10 to 13 times slower.
-        options.use_per_session_threads = False
-        options.log_severity_level = _ORT_ERROR_LEVEL
-        wanted = _ORT_NAMES[self.provider]
-        fallback = [] if self.provider == "cpu" else [_ORT_NAMES["cpu"]]
-        try:
-            session = ort.InferenceSession(
-                str(bundle.path / file), options, providers=[wanted, *fallback]
-            )
-        except Exception as error:
-            # onnxruntime's errors share no parent but Exception.
-            raise BundleError(f"onnxruntime cannot load {bundle.path / file}: {error}") from error
-        got = session.get_providers()[0]
-        # onnxruntime falls back to CPU in silence.
-        if got != wanted:
-            raise ProviderUnavailable(_refusal(self.provider, f"onnxruntime chose {got}"))
-        return session
+        return open_session(bundle.path / file, self.provider)
+
+
+def open_session(path: Path, provider: Provider) -> ort.InferenceSession:
+    """A session that shares the process's one pool of threads; runner made first, it is sized.
+
+    Raises BundleError for a graph that cannot be loaded, ProviderUnavailable where onnxruntime
+    takes another provider than asked for.
+    """
+    options = ort.SessionOptions()
+    # One shared pool: a spinning pool a session makes twelve stages 10 to 13 times slower.
+    options.use_per_session_threads = False
+    options.log_severity_level = _ORT_ERROR_LEVEL
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    wanted = _ORT_NAMES[provider]
+    fallback = [] if provider == "cpu" else [_ORT_NAMES["cpu"]]
+    try:
+        session = ort.InferenceSession(str(path), options, providers=[wanted, *fallback])
+    except Exception as error:
+        # onnxruntime's errors share no parent but Exception.
+        raise BundleError(f"onnxruntime cannot load {path}: {error}") from error
+    got = session.get_providers()[0]
+    # onnxruntime falls back to CPU in silence.
+    if got != wanted:
+        raise ProviderUnavailable(_refusal(provider, f"onnxruntime chose {got}"))
+    return session
 
 
 def available_providers() -> tuple[Provider, ...]:
@@ -172,10 +181,14 @@ def _refusal(wanted: str, found: str) -> str:
     )
 
 
-def _share_one_thread_pool(threads: int) -> None:
+def share_one_thread_pool(threads: int) -> None:
     """Sizes onnxruntime's process-wide pool; the first runner of a process decides."""
     try:
         ort.set_global_thread_pool_sizes(threads, 1)
+        cpu = ort.OrtMemoryInfo(
+            "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+        )
+        ort.create_and_register_allocator(cpu, None)
     except Exception as error:
         # The library raises a bare `Fail` for a pool that exists; anything else is not ours.
         if "already been created" not in str(error):

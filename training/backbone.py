@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from multi_exit.errors import ConfigurationError
 
 # Large enough to silence a token, small enough not to overflow half precision when added up.
 _MASKED = -1e4
-_PROBE_TOLERANCE = 1e-4
+# Relative to the largest hidden state. The probe runs the very same operations as the encoder, so
+# only the mask's size may leave a trace; without padding the kernels sum in another order.
+_PROBE_TOLERANCE = 1e-5
+_PADDING_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,10 +48,10 @@ class Backbone(nn.Module):
     def __init__(self, encoder: PreTrainedModel) -> None:
         super().__init__()
         self.config: PretrainedConfig = encoder.config
-        self.embeddings: Any = encoder.embeddings
+        stack = _layer_stack(encoder)
+        self.embeddings = encoder.get_submodule("embeddings")
         # ELECTRA's small models embed in fewer dimensions than their layers have.
         self.projection: Any = getattr(encoder, "embeddings_project", nn.Identity())
-        stack = _layer_stack(encoder)
         self.layers: nn.ModuleList = stack.layer
         # MPNet: one table of relative positions for all layers.
         self.relative_attention_bias: nn.Embedding | None = getattr(
@@ -52,7 +59,7 @@ class Backbone(nn.Module):
         )
         self._bucket = getattr(stack, "relative_position_bucket", None)
         self.takes_token_types = (
-            "token_type_ids" in inspect.signature(encoder.embeddings.forward).parameters
+            "token_type_ids" in inspect.signature(self.embeddings.forward).parameters
             and getattr(self.config, "type_vocab_size", 0) > 0
         )
 
@@ -63,6 +70,15 @@ class Backbone(nn.Module):
     @property
     def attention_heads(self) -> int:
         return int(self.config.num_attention_heads)
+
+    @property
+    def longest_text(self) -> int | None:
+        """Tokens that the table of positions holds; None where there is no such table."""
+        table = getattr(self.embeddings, "position_embeddings", None)
+        if not isinstance(table, nn.Embedding):
+            return None
+        # RoBERTa's positions start after the padding id.
+        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
     def embed(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """int64 [batch, length] -> [batch, length, hidden]."""
@@ -111,13 +127,14 @@ def load_backbone(
     initialisation. Raises ConfigurationError for a model that cannot be had or does not fit.
     """
     try:
-        encoder = AutoModel.from_pretrained(
-            folder_or_name,
-            attn_implementation="eager",
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-        )
+        with _bar_on_terminals_only():
+            encoder = AutoModel.from_pretrained(
+                folder_or_name,
+                attn_implementation="eager",
+                use_safetensors=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+            )
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(
             f"cannot load the backbone {folder_or_name!r}: {error}. Give a hub name, a folder with "
@@ -130,13 +147,11 @@ def take_apart(
     encoder: PreTrainedModel, *, layers: int | None = None, repeat_layers: int = 1
 ) -> Backbone:
     """Backbone of an encoder, after the probe. Raises ConfigurationError where it does not fit."""
-    backbone = Backbone(encoder)
-    _probe(encoder, backbone)
-    kept = list(backbone.layers)[: layers or len(backbone.layers)]
-    if layers is not None and layers > len(backbone.layers):
-        raise ConfigurationError(
-            f"layers = {layers}, but the backbone has only {len(backbone.layers)}"
-        )
+    backbone = _probed(encoder)
+    found = len(backbone.layers)
+    if layers is not None and layers > found:
+        raise ConfigurationError(f"layers = {layers}, but the backbone has only {found}")
+    kept = list(backbone.layers)[: layers or found]
     backbone.layers = nn.ModuleList(
         layer if copy_number == 0 else copy.deepcopy(layer)
         for layer in kept
@@ -157,18 +172,67 @@ def empty_backbone(config_folder: Path) -> Backbone:
 def _layer_stack(encoder: PreTrainedModel) -> Any:
     for name in ("encoder", "transformer"):
         stack = getattr(encoder, name, None)
-        if stack is not None and isinstance(getattr(stack, "layer", None), nn.ModuleList):
+        has_layers = isinstance(getattr(stack, "layer", None), nn.ModuleList)
+        if has_layers and hasattr(encoder, "embeddings"):
             return stack
     raise ConfigurationError(
-        f"{type(encoder).__name__} has no stack of layers that Patamar knows; BERT, RoBERTa, "
-        "XLM-R, ELECTRA, DistilBERT, MPNet and models built like them work"
+        f"{type(encoder).__name__} has no embeddings and stack of layers that Patamar knows; BERT, "
+        "RoBERTa, XLM-R, ELECTRA, DistilBERT, MPNet and models built like them work"
     )
 
 
-@torch.no_grad()
-def _probe(encoder: PreTrainedModel, backbone: Backbone) -> None:
+@contextmanager
+def _bar_on_terminals_only() -> Iterator[None]:
+    hide = not sys.stderr.isatty() and transformers_logging.is_progress_bar_enabled()
+    if hide:
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if hide:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _probed(encoder: PreTrainedModel) -> Backbone:
+    """A backbone that is known to compute what the encoder computes."""
+    name = type(encoder).__name__
     training = encoder.training
     encoder.train(False)
+    try:
+        backbone = Backbone(encoder)
+        forward, padding = _differences(encoder, backbone)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        IndexError,
+    ) as error:
+        # A foreign architecture fails in ways that nobody can list; all mean that it does not fit.
+        raise ConfigurationError(
+            f"{name} cannot be run as embeddings and layers ({error}); use BERT, RoBERTa, XLM-R, "
+            "ELECTRA, DistilBERT, MPNet or a model built like them"
+        ) from error
+    finally:
+        encoder.train(training)
+    # Written so that NaN fails.
+    if not forward <= _PROBE_TOLERANCE:
+        raise ConfigurationError(
+            f"{name} does more than embeddings and layers (hidden states differ by {forward:.2g} "
+            "of the largest); Patamar cannot run it layer by layer"
+        )
+    if not padding <= _PADDING_TOLERANCE:
+        raise ConfigurationError(
+            f"{name} lets padding change a text (by {padding:.2g} of the largest hidden state); "
+            "its answers would depend on their neighbours"
+        )
+    return backbone
+
+
+@torch.no_grad()
+def _differences(encoder: PreTrainedModel, backbone: Backbone) -> tuple[float, float]:
+    """From the encoder's own forward, and from the same text without padding; at real tokens."""
     pad = encoder.config.pad_token_id or 0
     vocabulary = int(encoder.config.vocab_size)
     generator = torch.Generator().manual_seed(0)
@@ -179,17 +243,33 @@ def _probe(encoder: PreTrainedModel, backbone: Backbone) -> None:
     for row, length in ((1, 5), (2, 1)):
         input_ids[row, length:] = pad
         attention_mask[row, length:] = 0
-    expected = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-    hidden = backbone.embed(input_ids, None)
+    given = {"input_ids": input_ids, "attention_mask": attention_mask}
+    token_type_ids = None
+    if backbone.takes_token_types:
+        token_type_ids = (
+            torch.arange(9).ge(3).long().expand(3, -1) % backbone.config.type_vocab_size
+        )
+        given["token_type_ids"] = token_type_ids
+    expected = encoder(**given).last_hidden_state
+    hidden = _run(backbone, input_ids, attention_mask, token_type_ids)
+    used = attention_mask.bool()
+    alone = _run(
+        backbone,
+        input_ids[1:2, :5],
+        attention_mask[1:2, :5],
+        None if token_type_ids is None else token_type_ids[1:2, :5],
+    )
+    largest = expected[used].abs().max()
+    forward = (hidden - expected)[used].abs().max() / largest
+    padding = (hidden[1:2, :5] - alone).abs().max() / largest
+    return float(forward), float(padding)
+
+
+def _run(
+    backbone: Backbone, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+) -> Tensor:
+    hidden = backbone.embed(input_ids, token_type_ids)
     context = backbone.context(hidden, attention_mask)
     for index in range(len(backbone.layers)):
         hidden = backbone.run_layer(index, hidden, context)
-    encoder.train(training)
-    used = attention_mask.bool()
-    difference = float((hidden[used] - expected[used]).abs().max())
-    # Written so that NaN fails.
-    if not difference <= _PROBE_TOLERANCE:
-        raise ConfigurationError(
-            f"{type(encoder).__name__} does more than embeddings and layers (hidden states differ "
-            f"by {difference:.2g}); Patamar cannot run it layer by layer"
-        )
+    return hidden

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
+from transformers.utils.hub import cached_file
 
 from multi_exit.bundle import file_digest
 from multi_exit.errors import ConfigurationError
@@ -25,7 +26,7 @@ def resolve_backbone(config: ModelConfig) -> str:
     if source.startswith(_PACKAGE_PREFIX):
         source = str(_package_folder(source.removeprefix(_PACKAGE_PREFIX)))
     if config.backbone_sha256 is not None:
-        _check_weights(Path(source), config.backbone_sha256)
+        _check_weights(source, config.backbone_sha256)
     return source
 
 
@@ -43,26 +44,37 @@ def load_tokenizer(source: str) -> Tokenizer:
         raise ConfigurationError(
             f"the tokenizer of {source!r} exists in Python only; use a backbone with a fast one"
         )
+    # Without its files transformers makes up a tokenizer that knows the control tokens alone.
+    if set(tokenizer.get_vocab()) <= set(wrapped.all_special_tokens):
+        raise ConfigurationError(
+            f"{source!r} has no tokenizer; put tokenizer.json beside config.json"
+        )
     return tokenizer
 
 
 def _package_folder(location: str) -> Path:
     name, _, folder = location.partition("/")
-    spec = importlib.util.find_spec(name)
+    # find_spec would import the parent of a dotted name.
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
         raise ConfigurationError(
             f"the backbone is in the Python package {name!r}, which is not installed"
         )
-    return Path(next(iter(spec.submodule_search_locations))) / folder
+    found = Path(next(iter(spec.submodule_search_locations))) / folder
+    if not found.is_dir():
+        raise ConfigurationError(f"the Python package {name!r} has no folder {folder!r}")
+    return found
 
 
-def _check_weights(folder: Path, wanted: str) -> None:
-    weights = folder / "model.safetensors"
+def _check_weights(source: str, wanted: str) -> None:
     try:
-        found = file_digest(weights)
-    except OSError as error:
+        weights = cached_file(source, "model.safetensors")
+        if weights is None:
+            raise FileNotFoundError("not found")
+        found = file_digest(Path(weights))
+    except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"backbone_sha256 needs a local {weights}: {error.strerror}"
+            f"backbone_sha256 is given, but {source} has no model.safetensors: {error}"
         ) from error
     if found != wanted:
         raise ConfigurationError(

@@ -16,10 +16,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from multi_exit.errors import CheckpointError
+from multi_exit.errors import CheckpointError, ConfigurationError
 from multi_exit.text_encoder import UnicodeForm
 from training.backbone import empty_backbone
 from training.config import TrainingConfig
+from training.history import HISTORY_FILE
 from training.model import MultiExitModel
 
 WEIGHTS_FILE = "model.safetensors"
@@ -29,7 +30,12 @@ _LIBRARIES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
 
 
 class CheckpointManifest(BaseModel):
-    """Content of checkpoint.json. scores_by_exit: on validation texts, empty without any."""
+    """Content of checkpoint.json. scores_by_exit: on validation texts, empty without any.
+
+    contrastive_kept_by_exit: share of mini-batches whose contrastive term the gate kept.
+    scopes_agree: share of measured decisions that both gate scopes take alike, None if never
+    measured.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,6 +52,7 @@ class CheckpointManifest(BaseModel):
     steps: int
     training_seconds: float
     contrastive_kept_by_exit: tuple[float, ...]
+    scopes_agree: float | None = None
     data_sha256: dict[str, str]
     configuration: TrainingConfig
     library_versions: dict[str, str]
@@ -76,6 +83,7 @@ def save_checkpoint(
     model: MultiExitModel,
     tokenizer: Tokenizer,
     manifest: CheckpointManifest,
+    history: Path | None = None,
 ) -> None:
     """Writes a folder beside `target` and renames it: whole or not there."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +93,8 @@ def save_checkpoint(
         model.backbone.config.save_pretrained(scratch)
         tokenizer.save(str(scratch / TOKENIZER_FILE))
         (scratch / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=1) + "\n")
+        if history is not None:
+            shutil.copyfile(history, scratch / HISTORY_FILE)
         scratch.chmod(0o755)
         scratch.rename(target)
     finally:
@@ -109,7 +119,10 @@ def load_manifest(path: Path) -> CheckpointManifest:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint. Raises CheckpointError for one that is missing, damaged or foreign."""
     manifest = load_manifest(path)
-    backbone = empty_backbone(path)
+    try:
+        backbone = empty_backbone(path)
+    except (OSError, ValueError, ConfigurationError) as error:
+        raise CheckpointError(f"{path / 'config.json'} names no usable model: {error}") from error
     model = MultiExitModel(
         backbone,
         exits=manifest.exits,

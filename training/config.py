@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -15,10 +15,14 @@ from training.pooling import PoolingName
 
 Method = Literal["ce", "ce+scl", "acl-embed", "acl-grad", "acl-cl"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+# strict: "4" and true are not numbers here.
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+Weight = Annotated[float, Field(strict=True, ge=0)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelConfig(_Section):
@@ -30,12 +34,16 @@ class ModelConfig(_Section):
     backbone_sha256: str | None = Field(
         None, pattern="^[0-9a-f]{64}$", description="SHA-256 that model.safetensors must have"
     )
-    layers: int | None = Field(None, ge=1, description="keep the first layers; all where absent")
-    repeat_layers: int = Field(1, ge=1, description="use every layer this often as initialisation")
-    exits: tuple[int, ...] | None = Field(None, description="layers with an exit; all where absent")
+    layers: Whole | None = Field(None, ge=1, description="keep the first layers; all where absent")
+    repeat_layers: Whole = Field(
+        1, ge=1, description="use every layer this often as initialisation"
+    )
+    exits: tuple[Whole, ...] | None = Field(
+        None, description="layers with an exit; all where absent"
+    )
     pooling: PoolingName = "mean"
-    dropout: float = Field(0.1, ge=0, lt=1, description="before each classifier")
-    max_length: int = Field(128, ge=8, description="tokens; longer texts are cut")
+    dropout: Number = Field(0.1, ge=0, lt=1, description="before each classifier")
+    max_length: Whole = Field(128, ge=8, description="tokens; longer texts are cut")
     unicode_form: UnicodeForm = "NFC"
 
 
@@ -43,39 +51,50 @@ class ObjectiveConfig(_Section):
     """[objective]: the method and its weights; see docs/training.md for the formulas."""
 
     method: Method = "acl-cl"
-    temperature: float = Field(0.1, gt=0)
-    contrastive_weight: float = Field(0.5, ge=0, description="lambda")
-    teacher_weight: float = Field(0.5, ge=0, description="mu, of acl-cl's teacher")
-    exit_weights: tuple[float, ...] | None = Field(None, description="w_m; uniform where absent")
+    temperature: Number = Field(0.1, gt=0)
+    contrastive_weight: Number = Field(0.5, ge=0, description="lambda")
+    teacher_weight: Number = Field(0.5, ge=0, description="mu, of acl-cl's teacher")
+    exit_weights: tuple[Weight, ...] | None = Field(None, description="w_m; uniform where absent")
     gate: Literal["representation", "parameters", "none"] = "representation"
-    largest_angle: float = Field(90.0, ge=0, le=180, description="degrees; above it a term drops")
+    largest_angle: Number = Field(90.0, ge=0, le=180, description="degrees; above it a term drops")
+    log_angles_every: Whole = Field(
+        0, ge=0, description="steps between measurements of the angles in both scopes; 0 for never"
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.method == "acl-grad" and self.gate == "none":
+            raise ValueError("acl-grad is acl-embed with a gate; choose a gate, or acl-embed")
+        if self.exit_weights is not None and not sum(self.exit_weights) > 0:
+            raise ValueError("one of exit_weights at least must be above 0")
+        return self
 
 
 class OptimiserConfig(_Section):
     """[optimiser]: AdamW with linear warm-up and decay."""
 
-    backbone_learning_rate: float = Field(5e-5, gt=0)
-    exit_learning_rate: float = Field(5e-4, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
-    warmup_share: float = Field(0.1, ge=0, lt=1)
-    gradient_clip: float = Field(1.0, gt=0)
+    backbone_learning_rate: Number = Field(5e-5, gt=0)
+    exit_learning_rate: Number = Field(5e-4, gt=0)
+    weight_decay: Number = Field(0.01, ge=0)
+    warmup_share: Number = Field(0.1, ge=0, lt=1)
+    gradient_clip: Number = Field(1.0, gt=0)
 
 
 class RunConfig(_Section):
     """[run]: how long, how exactly, and when to stop."""
 
-    epochs: int = Field(4, ge=1)
-    batch_size: int = Field(32, ge=1)
-    seed: int = 7
+    epochs: Whole = Field(4, ge=1)
+    batch_size: Whole = Field(32, ge=1)
+    seed: Whole = Field(7, ge=0)
     precision: Precision = Field(
         "auto", description="auto: bf16 where the processor is made for it"
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(0, ge=0, description="0 for all there are")
-    early_stopping_epochs: int | None = Field(
+    threads: Whole = Field(0, ge=0, description="0 for all there are")
+    early_stopping_epochs: Whole | None = Field(
         None, ge=1, description="stop after so many epochs without a better mean score"
     )
-    checkpoint_steps: int = Field(200, ge=1, description="steps between states to resume from")
+    checkpoint_steps: Whole = Field(200, ge=1, description="steps between states to resume from")
 
 
 class TrainingConfig(_Section):
@@ -88,10 +107,12 @@ class TrainingConfig(_Section):
     run: RunConfig = RunConfig()
 
     @model_validator(mode="after")
-    def _weights_match_exits(self) -> Self:
+    def _sections_agree(self) -> Self:
         weights, exits = self.objective.exit_weights, self.model.exits
         if weights is not None and exits is not None and len(weights) != len(exits):
             raise ValueError(f"{len(weights)} exit_weights for {len(exits)} exits")
+        if self.run.early_stopping_epochs is not None and not self.data.validation:
+            raise ValueError("early_stopping_epochs needs data.validation")
         return self
 
 
@@ -119,9 +140,12 @@ def load_config(path: Path) -> TrainingConfig:
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
     data = content.get("data")
     if isinstance(data, dict):
+        # With `dataset`, a name without ending is one of the data set's own splits.
+        splits_by_name = "dataset" in data
         for key in ("train", "validation", "calibration", "test", "folder", "labels"):
-            if isinstance(data.get(key), str):
-                data[key] = folder / data[key]
+            named = data.get(key)
+            if isinstance(named, str) and (Path(named).suffix or not splits_by_name):
+                data[key] = folder / named
     model = content.get("model")
     if isinstance(model, dict):
         backbone = model.get("backbone")

@@ -1,4 +1,4 @@
-"""Scores every exit of a model, and the quality it keeps as it gets faster."""
+"""Scores every exit of a model, and the quality that it keeps as it gets faster."""
 
 from __future__ import annotations
 
@@ -11,43 +11,58 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from multi_exit.errors import DataError
+from multi_exit.errors import DataError, TextError
 from multi_exit.outcome import ExitOutputs, policy_outcome
 from multi_exit.policy import Policy
 from multi_exit.text_encoder import TextEncoder
 from training.batches import EncodedSplit, make_batch
 from training.checkpoint import load_checkpoint
-from training.data import LabelledExample, load_splits
+from training.data import LabelledExample, MetricName
 from training.metrics import score
 from training.model import MultiExitModel
+from training.precision import choose_device
+from training.provenance import splits_of
 
 CURVE_THRESHOLDS = (0.0, *(float(f"{t:.3g}") for t in np.geomspace(0.002, 1.0, num=60)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationReport:
-    """Scores of one split. quality_speed: (average layers run, score) along rising thresholds."""
+    """Scores of one split.
 
-    metric: str
+    scores: by metric, one an exit; the first metric is the one that chooses the best epoch.
+    quality_speed: (average layers run, score in the first metric) along rising thresholds.
+    """
+
     samples: int
     exits: tuple[int, ...]
-    scores_by_exit: tuple[float, ...]
+    scores: dict[MetricName, tuple[float, ...]]
     quality_speed: tuple[tuple[float, float], ...]
+
+    @property
+    def metric(self) -> MetricName:
+        return next(iter(self.scores))
+
+    @property
+    def scores_by_exit(self) -> tuple[float, ...]:
+        return self.scores[self.metric]
 
     def table(self) -> str:
         """The scores by exit as text, in points of 100."""
-        layers = "".join(f"{layer:>8}" for layer in self.exits)
-        scores = "".join(f"{100 * value:>8.2f}" for value in self.scores_by_exit)
-        return f"{'exit layer':<24}{layers}\n{self.metric + ' by exit':<24}{scores}"
+        lines = ["exit layer".ljust(24) + "".join(f"{layer:>8}" for layer in self.exits)]
+        for metric, scores in self.scores.items():
+            shown = "".join(f"{100 * value:>8.2f}" for value in scores)
+            lines.append(f"{metric + ' by exit':<24}{shown}")
+        return "\n".join(lines)
 
 
 def evaluate_checkpoint(path: Path, split: str) -> EvaluationReport:
-    """Scores a checkpoint on a split of its own data: validation, calibration or test.
+    """Scores a checkpoint on a split of its own data: train, validation, calibration or test.
 
-    Raises DataError where the configuration has no such split.
+    Raises DataError where the configuration has no such split, or the data are others now.
     """
     checkpoint = load_checkpoint(path)
-    splits = load_splits(checkpoint.manifest.configuration.data)
+    splits = splits_of(checkpoint.manifest)
     examples: Sequence[LabelledExample] = getattr(splits, split)
     if not examples:
         raise DataError(f"the configuration of {path} has no {split} split; set data.{split}")
@@ -58,19 +73,25 @@ def evaluate_checkpoint(path: Path, split: str) -> EvaluationReport:
         pad_token_id=checkpoint.model.pad_token_id,
     )
     encoded = encode_split(encoder, examples, splits.labels, split)
-    outputs = run_every_exit(checkpoint.model, encoded, torch.device("cpu"), describe=split)
-    return make_report(outputs, encoded.labels, checkpoint.manifest.exits, splits.metric)
+    device = choose_device("auto")
+    outputs = run_every_exit(checkpoint.model.to(device), encoded, device, describe=split)
+    return make_report(outputs, encoded.labels, checkpoint.manifest.exits, splits.metrics)
 
 
 def encode_split(
     encoder: TextEncoder, examples: Sequence[LabelledExample], labels: Sequence[str], name: str
 ) -> EncodedSplit:
-    """Tokens and label indices of a split, with a progress bar on a terminal."""
+    """Tokens and label indices of a split, with a progress bar on a terminal.
+
+    Raises DataError that names file and row of a text that cannot be encoded.
+    """
     index = {label: position for position, label in enumerate(labels)}
-    texts = [
-        encoder.encode(example.text_input)
-        for example in tqdm(examples, desc=f"tokenise {name}", unit="text", disable=None)
-    ]
+    texts = []
+    for example in tqdm(examples, desc=f"tokenise {name}", unit="text", disable=None):
+        try:
+            texts.append(encoder.encode(example.text_input))
+        except TextError as error:
+            raise DataError(f"{example.origin}: {error}") from error
     indices = np.array([index[example.label] for example in examples], dtype=np.int64)
     return EncodedSplit(texts, indices)
 
@@ -107,22 +128,21 @@ def make_report(
     outputs: ExitOutputs,
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     exits: tuple[int, ...],
-    metric: str,
+    metrics: Sequence[MetricName],
 ) -> EvaluationReport:
     """Scores by exit and along thresholds, from what every exit said."""
-    outcomes = [
-        policy_outcome(outputs, Policy.constant(threshold, len(exits)), exits)
-        for threshold in CURVE_THRESHOLDS
-    ]
+    classes = outputs.logits.shape[2]
+    scores = {
+        metric: tuple(
+            score(metric, labels, predicted, classes=classes) for predicted in outputs.labels.T
+        )
+        for metric in metrics
+    }
+    curve = []
+    for threshold in CURVE_THRESHOLDS:
+        outcome = policy_outcome(outputs, Policy.constant(threshold, len(exits)), exits)
+        quality = score(metrics[0], labels, outcome.answered, classes=classes)
+        curve.append((outcome.average_layers, quality))
     return EvaluationReport(
-        metric=metric,
-        samples=len(labels),
-        exits=exits,
-        scores_by_exit=tuple(
-            score(metric, labels, outputs.labels[:, index]) for index in range(len(exits))
-        ),
-        quality_speed=tuple(
-            (outcome.average_layers, score(metric, labels, outcome.answered))
-            for outcome in outcomes
-        ),
+        samples=len(labels), exits=exits, scores=scores, quality_speed=tuple(curve)
     )

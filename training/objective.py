@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from multi_exit.errors import ConfigurationError
 from training.config import ObjectiveConfig
 from training.gradients import parameter_gate, representation_gate
 from training.losses.aligned_contrastive import aligned_contrastive
@@ -34,11 +35,15 @@ class ObjectiveValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """A method: its contrastive terms (None where it has none), its gate, its weights."""
+    """A method: its contrastive terms (None where it has none), its gate, its weights.
+
+    both_scopes: the gates by representation and by parameters, to measure what either would do.
+    """
 
     contrastive: Term | None
     teacher: Term | None
     gate: GateRule
+    both_scopes: tuple[GateRule, GateRule]
     exit_weights: Tensor
     contrastive_weight: float
     teacher_weight: float
@@ -69,7 +74,14 @@ def make_objective(
     parameters: Sequence[nn.Parameter],
     device: torch.device,
 ) -> Objective:
-    """The objective that the configuration names."""
+    """The objective that the configuration names.
+
+    Raises ConfigurationError for another number of exit weights than exits.
+    """
+    if config.exit_weights is not None and len(config.exit_weights) != exits:
+        raise ConfigurationError(
+            f"{len(config.exit_weights)} exit_weights for {exits} exits; give one an exit"
+        )
     temperature = config.temperature
 
     def scl(representations: Tensor, label_embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -87,28 +99,30 @@ def make_objective(
     weights = torch.tensor(
         config.exit_weights or [1.0 / exits] * exits, dtype=torch.float32, device=device
     )
-    gated = config.method in ("acl-grad", "acl-cl") and config.gate != "none"
+    representation = partial(representation_gate, largest_degrees=config.largest_angle)
+    by_parameters = partial(
+        parameter_gate,
+        largest_degrees=config.largest_angle,
+        weights=weights,
+        parameters=[parameter for parameter in parameters if parameter.requires_grad],
+    )
+    gates: dict[str, GateRule] = {
+        "representation": representation,
+        "parameters": by_parameters,
+        "none": keep_all,
+    }
+    gated = config.method in ("acl-grad", "acl-cl")
     return Objective(
         contrastive=contrastive_terms[config.method],
         teacher=teacher if config.method == "acl-cl" and exits > 1 else None,
-        gate=_gate_rule(config, weights, parameters) if gated else _keep_all,
+        gate=gates[config.gate] if gated else keep_all,
+        both_scopes=(representation, by_parameters),
         exit_weights=weights,
         contrastive_weight=config.contrastive_weight,
         teacher_weight=config.teacher_weight,
     )
 
 
-def _keep_all(terms: ExitTerms, batch: ExitBatch) -> Gate:
+def keep_all(terms: ExitTerms, batch: ExitBatch) -> Gate:
+    """The gate of a method without one."""
     return open_gate(len(terms.cross_entropy), terms.cross_entropy.device)
-
-
-def _gate_rule(
-    config: ObjectiveConfig, weights: Tensor, parameters: Sequence[nn.Parameter]
-) -> GateRule:
-    if config.gate == "representation":
-        return partial(representation_gate, largest_degrees=config.largest_angle)
-
-    def by_parameters(terms: ExitTerms, batch: ExitBatch) -> Gate:
-        return parameter_gate(terms, weights, parameters, config.largest_angle)
-
-    return by_parameters

@@ -21,8 +21,8 @@ class MeanPooling(nn.Module):
     """Mean over the tokens that are not padding, [batch, hidden]."""
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
-        return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+        weights = attention_mask.to(hidden.dtype)
+        return _weighted_sum(hidden, weights / weights.sum(dim=1, keepdim=True))
 
 
 class AttentionPooling(nn.Module):
@@ -36,7 +36,16 @@ class AttentionPooling(nn.Module):
         scores = self.query(hidden).squeeze(-1).float()
         scores = scores + (1.0 - attention_mask.to(scores.dtype)) * -1e4
         weights = torch.softmax(scores, dim=-1).to(hidden.dtype)
-        return (hidden * weights.unsqueeze(-1)).sum(dim=1)
+        return _weighted_sum(hidden, weights)
+
+
+def _weighted_sum(hidden: Tensor, weights: Tensor) -> Tensor:
+    """[batch, length, hidden] and [batch, length] -> [batch, hidden].
+
+    A product of matrices, not a sum over an axis: onnxruntime adds up a batch of one in another
+    order than a larger batch, and the answer would depend on its neighbours (decision 004).
+    """
+    return torch.bmm(weights.unsqueeze(1), hidden).squeeze(1)
 
 
 def make_pooling(name: PoolingName, hidden_size: int) -> nn.Module:

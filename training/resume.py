@@ -18,6 +18,7 @@ from torch import Tensor
 
 from multi_exit.errors import ConfigurationError
 from training.config import TrainingConfig
+from training.history import HISTORY_FILE, History
 from training.model import MultiExitModel
 
 
@@ -59,9 +60,26 @@ class RunFolder:
                     "remove it, or choose another output"
                 )
             return folder
-        folder.path.mkdir(parents=True, exist_ok=True)
+        # Without its configuration, what is there is left of a run that was being removed.
+        shutil.rmtree(folder.path, ignore_errors=True)
+        folder.path.mkdir(parents=True)
         _write(known, json.dumps(wanted, indent=1))
         return folder
+
+    @property
+    def history(self) -> History:
+        return History(self.path / HISTORY_FILE)
+
+    def check_data(self, fingerprints: dict[str, str]) -> None:
+        """Raises ConfigurationError where the run began with other texts."""
+        known = self.path / "data.json"
+        if not known.exists():
+            _write(known, json.dumps(fingerprints, indent=1))
+        elif json.loads(known.read_text()) != fingerprints:
+            raise ConfigurationError(
+                f"the data changed since the unfinished run in {self.path} began; restore them, or "
+                "remove the folder to begin anew"
+            )
 
     def save(
         self, state: RunState, model: MultiExitModel, optimiser: torch.optim.Optimizer
@@ -90,6 +108,7 @@ class RunFolder:
         """Restores the newest state, if any, into model, optimiser and random generators."""
         states = self._states()
         if not states:
+            self.history.forget_after(0)
             return RunState()
         tensors = load_file(states[-1] / "tensors")
         model.load_state_dict(_under(tensors, "model/"))
@@ -102,7 +121,9 @@ class RunFolder:
         torch.set_rng_state(tensors["random/cpu"])
         if "random/cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["random/cuda"])
-        return RunState.model_validate_json((states[-1] / "state.json").read_bytes())
+        state = RunState.model_validate_json((states[-1] / "state.json").read_bytes())
+        self.history.forget_after(state.step)
+        return state
 
     def save_best(self, model: MultiExitModel, epoch: int) -> None:
         """Keeps the weights of an epoch. The newest is not yet the best until a state says so."""
@@ -122,8 +143,9 @@ class RunFolder:
                 path.unlink()
 
     def remove(self) -> None:
-        """Removes everything: the run is finished."""
-        shutil.rmtree(self.path)
+        """Removes everything: the run is finished. Interrupted, it leaves nothing to go on from."""
+        (self.path / "configuration.json").unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def _states(self) -> list[Path]:
         return sorted(self.path.glob("state-*"))

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from tokenizers import Tokenizer
 
+from multi_exit.errors import ConfigurationError
 from multi_exit.text_encoder import TextEncoder
 from training.backbone import load_backbone
 from training.backbone_source import load_tokenizer, resolve_backbone
-from training.batches import EncodedSplit
+from training.batches import EncodedSplit, batches_an_epoch
 from training.config import TrainingConfig
 from training.data import Splits, load_splits
 from training.evaluate import encode_split
@@ -36,6 +37,15 @@ class Run:
     train: EncodedSplit
     validation: EncodedSplit
 
+    @property
+    def steps_an_epoch(self) -> int:
+        return batches_an_epoch(len(self.train), self.config.run.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """Mini-batches of the whole run, if nothing stops it early."""
+        return self.steps_an_epoch * self.config.run.epochs
+
 
 def set_up(config: TrainingConfig) -> Run:
     """Reads data and backbone and makes the rest. Raises DataError and ConfigurationError."""
@@ -49,6 +59,7 @@ def set_up(config: TrainingConfig) -> Run:
     # The seed decides the new exits and every dropout mask.
     torch.manual_seed(config.run.seed)
     model = _make_model(config, source, len(splits.labels)).to(device)
+    _check_tokens_fit(config, model, tokenizer)
     encoder = TextEncoder(
         tokenizer,
         max_length=config.model.max_length,
@@ -86,3 +97,19 @@ def _make_model(config: TrainingConfig, source: str, labels: int) -> MultiExitMo
         pooling=config.model.pooling,
         dropout=config.model.dropout,
     )
+
+
+def _check_tokens_fit(config: TrainingConfig, model: MultiExitModel, tokenizer: Tokenizer) -> None:
+    """Every token and position that a text may get must be in the model's tables."""
+    longest = model.backbone.longest_text
+    if longest is not None and config.model.max_length > longest:
+        raise ConfigurationError(
+            f"max_length = {config.model.max_length}, but the backbone has positions for {longest} "
+            "tokens; lower it"
+        )
+    ids, rows = tokenizer.get_vocab_size(with_added_tokens=True), model.backbone.config.vocab_size
+    if ids > rows:
+        raise ConfigurationError(
+            f"the tokenizer knows {ids} tokens, the backbone only {rows}; "
+            "they do not belong together"
+        )

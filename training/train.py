@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from multi_exit.errors import ConfigurationError, DataError
-from training.batches import batches_an_epoch, epoch_order, make_batch
+from multi_exit.errors import CheckpointError, ConfigurationError
+from training.batches import epoch_order, make_batch
 from training.checkpoint import (
     CheckpointManifest,
     library_versions,
@@ -23,6 +23,7 @@ from training.checkpoint import (
 )
 from training.config import TrainingConfig
 from training.evaluate import make_report, run_every_exit
+from training.history import History
 from training.objective import ObjectiveValue
 from training.optimiser import clip_gradients, set_learning_rate
 from training.precision import autocast
@@ -62,15 +63,15 @@ def train(config: TrainingConfig, output: Path) -> TrainingReport:
     bit on the same machine; returns at once where `output` is that run's finished checkpoint.
     Raises ConfigurationError where it is another's, and DataError for unusable data.
     """
-    if output.exists():
+    if output.is_file() or (output.exists() and any(output.iterdir())):
         return _finished(config, output)
     folder = RunFolder.open(output, config)
     run = set_up(config)
+    folder.check_data(run.splits.fingerprints)
     state = folder.load(run.model, run.optimiser)
     restore_scaler(run.scaler, state)
 
-    an_epoch = batches_an_epoch(len(run.train), config.run.batch_size)
-    steps = an_epoch * config.run.epochs
+    an_epoch, steps = run.steps_an_epoch, run.steps
     lengths = [len(text) for text in run.train.texts]
     logger.info(
         "training on %d texts, %d labels, exits %s, %s on %s, from step %d of %d",
@@ -93,13 +94,14 @@ def train(config: TrainingConfig, output: Path) -> TrainingReport:
             folder.forget_best(but=state.best_epoch)
             stopped = _should_stop(config, state, epoch)
 
-    manifest = _manifest(run, state, an_epoch)
+    manifest = _manifest(run, state, an_epoch, folder.history.scopes_agree())
     save_checkpoint(
         output,
         weights=folder.load_best(state.best_epoch),
         model=run.model,
         tokenizer=run.tokenizer,
         manifest=manifest,
+        history=folder.history.path,
     )
     folder.remove()
     return TrainingReport(output, manifest)
@@ -116,7 +118,7 @@ def _train_batches(
     started = time.monotonic() - state.seconds
     kept = torch.tensor(state.kept or [0.0] * len(run.model.exits), dtype=torch.float64)
     for number, rows in enumerate(order, start=1):
-        value = _train_batch(run, rows, state.step, int(progress.total))
+        value = _train_batch(run, folder.history, rows, state.step)
         kept += value.gate.contrastive.detach().cpu().double()
         state = state.model_copy(
             update={
@@ -128,21 +130,28 @@ def _train_batches(
         )
         progress.update()
         if state.step % _LOG_EVERY_STEPS == 0:
+            folder.history.step(state.step, value)
             _log(progress, state.step, value.total)
         if state.step % run.config.run.checkpoint_steps == 0 and number < len(order):
             folder.save(state, run.model, run.optimiser)
     return state
 
 
-def _train_batch(run: Run, rows: Sequence[int], step: int, steps: int) -> ObjectiveValue:
+def _train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> ObjectiveValue:
     """One step of the optimiser; step counts from 0."""
     settings = run.config.optimiser
     run.model.train()
     batch = make_batch(run.train, rows, run.model.pad_token_id, run.device)
-    set_learning_rate(run.optimiser, step=step, steps=steps, warmup_share=settings.warmup_share)
+    set_learning_rate(run.optimiser, step=step, steps=run.steps, warmup_share=settings.warmup_share)
     with autocast(run.device, run.precision):
         outputs = run.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     value = run.objective(outputs, batch.labels)
+    every = run.config.objective.log_angles_every
+    if every and step % every == 0:
+        representation, parameters = run.objective.both_scopes
+        history.angles(
+            step + 1, representation(value.terms, outputs), parameters(value.terms, outputs)
+        )
     run.optimiser.zero_grad()
     torch.autograd.backward(run.scaler.scale(value.total))
     run.scaler.unscale_(run.optimiser)
@@ -154,15 +163,18 @@ def _train_batch(run: Run, rows: Sequence[int], step: int, steps: int) -> Object
 
 def _judge(run: Run, folder: RunFolder, state: RunState, epoch: int) -> RunState:
     """Scores an epoch and keeps its weights if they are the best so far, by mean over exits."""
+    if not all(bool(torch.isfinite(weight).all()) for weight in run.model.parameters()):
+        raise _not_a_number(state.step)
     if len(run.validation) == 0:
         folder.save_best(run.model, epoch)
         return state.model_copy(update={"best_epoch": epoch})
-    metric = run.splits.metric
+    metrics = run.splits.metrics
     outputs = run_every_exit(run.model, run.validation, run.device, describe="validate")
-    scores = make_report(outputs, run.validation.labels, run.model.exits, metric).scores_by_exit
+    scores = make_report(outputs, run.validation.labels, run.model.exits, metrics).scores_by_exit
+    folder.history.epoch(state.step, epoch + 1, metrics[0], scores)
     mean = math.fsum(scores) / len(scores)
     shown = " ".join(f"{100 * score:.2f}" for score in scores)
-    logger.info("epoch %d: %s by exit %s, mean %.2f", epoch + 1, metric, shown, 100 * mean)
+    logger.info("epoch %d: %s by exit %s, mean %.2f", epoch + 1, metrics[0], shown, 100 * mean)
     if mean <= state.best_mean:
         return state
     folder.save_best(run.model, epoch)
@@ -175,7 +187,9 @@ def _should_stop(config: TrainingConfig, state: RunState, epoch: int) -> bool:
     return patience is not None and bool(state.best_scores) and epoch - state.best_epoch >= patience
 
 
-def _manifest(run: Run, state: RunState, an_epoch: int) -> CheckpointManifest:
+def _manifest(
+    run: Run, state: RunState, an_epoch: int, scopes_agree: float | None
+) -> CheckpointManifest:
     config = run.config
     return CheckpointManifest(
         labels=run.splits.labels,
@@ -190,6 +204,7 @@ def _manifest(run: Run, state: RunState, an_epoch: int) -> CheckpointManifest:
         steps=state.step,
         training_seconds=state.seconds,
         contrastive_kept_by_exit=tuple(count / max(1, state.step) for count in state.kept),
+        scopes_agree=scopes_agree,
         data_sha256=run.splits.fingerprints,
         configuration=config,
         library_versions=library_versions(),
@@ -197,7 +212,12 @@ def _manifest(run: Run, state: RunState, an_epoch: int) -> CheckpointManifest:
 
 
 def _finished(config: TrainingConfig, output: Path) -> TrainingReport:
-    manifest = load_manifest(output)
+    try:
+        manifest = load_manifest(output)
+    except CheckpointError as error:
+        raise ConfigurationError(
+            f"{output} holds something else than a checkpoint; choose another output"
+        ) from error
     if manifest.configuration != config:
         raise ConfigurationError(
             f"{output} holds the checkpoint of another configuration; choose another output"
@@ -209,9 +229,13 @@ def _finished(config: TrainingConfig, output: Path) -> TrainingReport:
 def _log(progress: tqdm[Any], step: int, total: torch.Tensor) -> None:
     loss = float(total.detach())
     if math.isnan(loss):
-        raise DataError(
-            f"the loss is not a number at step {step}; lower the learning rates or use fp32"
-        )
+        raise _not_a_number(step)
     progress.set_postfix(loss=f"{loss:.3f}")
     if progress.disable:
         logger.info("step %d of %d, loss %.3f", step, progress.total, loss)
+
+
+def _not_a_number(step: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"the loss is not a number at step {step}; lower the learning rates or use fp32"
+    )

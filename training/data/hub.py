@@ -12,7 +12,8 @@ from training.data.example import LabelledExample
 def read_dataset(config: DataConfig, split: str) -> list[LabelledExample]:
     """One split of a named data set; class numbers become their names.
 
-    Raises DataError where the library cannot load it, or a column is missing or empty.
+    Raises DataError where the library cannot load it, a column is missing, or a row has no text
+    or no label.
     """
     import datasets
 
@@ -27,21 +28,40 @@ def read_dataset(config: DataConfig, split: str) -> list[LabelledExample]:
     columns = [config.text_column, config.label_column]
     if config.text_pair_column is not None:
         columns.append(config.text_pair_column)
+    where = f"data set {config.dataset!r}, split {split!r}"
     for column in columns:
         if column not in table.column_names:
-            raise DataError(
-                f"data set {config.dataset!r} has no column {column!r}; it has {table.column_names}"
-            )
+            raise DataError(f"{where}: no column {column!r}; it has {table.column_names}")
     names = getattr(table.features[config.label_column], "names", None)
-    return [_example(config, row, values, names) for row, values in enumerate(table, start=1)]
+    rows = table.select_columns(columns)
+    examples = [
+        _example(config, f"{where}, row {row}", values, names)
+        for row, values in enumerate(rows, start=1)
+    ]
+    if not examples:
+        raise DataError(f"{where} holds no rows")
+    return examples
 
 
 def _example(
-    config: DataConfig, row: int, values: dict[str, Any], names: list[str] | None
+    config: DataConfig, origin: str, values: dict[str, Any], names: list[str] | None
 ) -> LabelledExample:
+    text = _text(origin, values, config.text_column)
+    pair = None
+    if config.text_pair_column is not None:
+        pair = _text(origin, values, config.text_pair_column)
     label = values[config.label_column]
-    text = values[config.text_column]
-    pair = None if config.text_pair_column is None else values[config.text_pair_column]
-    if label is None or not text or (config.text_pair_column is not None and not pair):
-        raise DataError(f"data set {config.dataset!r}, row {row}: a text or label is empty")
-    return LabelledExample(str(text), names[label] if names is not None else str(label), pair)
+    # Data sets whose labels are hidden say -1, which would be the last name.
+    if label is None or label == "" or (names is not None and not 0 <= label < len(names)):
+        raise DataError(
+            f"{origin}: column {config.label_column!r} holds no label ({label!r}); use a split "
+            "whose labels are public"
+        )
+    return LabelledExample(text, names[label] if names else str(label), pair, origin=origin)
+
+
+def _text(origin: str, values: dict[str, Any], column: str) -> str:
+    text = values[column]
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f"{origin}: column {column!r} holds no text; remove the row")
+    return text

@@ -28,10 +28,10 @@ def read_table(
     for row, values in _rows(path):
         pair = None
         if text_pair_column is not None:
-            pair = _field(path, row, values, text_pair_column)
-        text = _field(path, row, values, text_column)
-        label = _field(path, row, values, label_column)
-        examples.append(LabelledExample(text, label, pair))
+            pair = _text(path, row, values, text_pair_column)
+        text = _text(path, row, values, text_column)
+        label = _label(path, row, values, label_column)
+        examples.append(LabelledExample(text, label, pair, origin=f"{path}, row {row}"))
     if not examples:
         raise DataError(f"{path} holds no rows; give a file with at least one labelled text")
     return examples
@@ -39,7 +39,7 @@ def read_table(
 
 def read_texts(path: Path, text_column: str = "text") -> list[str]:
     """One column of a file, for benchmarks and unlabelled texts. Raises DataError."""
-    return [_field(path, row, values, text_column) for row, values in _rows(path)]
+    return [_text(path, row, values, text_column) for row, values in _rows(path)]
 
 
 def read_lines(path: Path) -> list[str]:
@@ -80,7 +80,9 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    yield from _separated_rows(path, csv.DictReader(io.StringIO(decode(path), newline="")))
+    # strict: a quotation mark that is never closed would eat the rest of the file in silence.
+    text = io.StringIO(decode(path), newline="")
+    yield from _separated_rows(path, csv.DictReader(text, strict=True))
 
 
 def _tsv_rows(path: Path) -> Iterator[Row]:
@@ -90,13 +92,24 @@ def _tsv_rows(path: Path) -> Iterator[Row]:
 
 
 def _separated_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
+    row = 0
     try:
+        header = list(reader.fieldnames or ())
+        twice = sorted({name for name in header if header.count(name) > 1})
+        if twice:
+            raise DataError(f"{path}: two columns are named {twice[0]!r}; rename one")
         for row, values in enumerate(reader, start=1):
-            if None in values:
-                raise DataError(f"{path}, row {row}: more fields than the header names")
+            # DictReader files surplus fields under None, and fills missing ones with None.
+            if None in values or None in values.values():
+                kind = "more" if None in values else "fewer"
+                raise DataError(
+                    f"{path}, row {row} (line {reader.line_num}): {kind} fields than the "
+                    f"{len(header)} of the header"
+                )
             yield row, values
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
+        # The reader may be far beyond where a quotation mark was opened; the row is where.
+        raise DataError(f"{path}, row {row + 1}: {error}") from error
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
@@ -117,17 +130,35 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
-    yield from enumerate(table.to_pylist(), start=1)
+    yield from enumerate(rows, start=1)
 
 
-def _field(path: Path, row: int, values: dict[str, Any], column: str) -> str:
+def _field(path: Path, row: int, values: dict[str, Any], column: str) -> Any:
     if column not in values:
         found = ", ".join(repr(name) for name in values)
         raise DataError(f"{path}, row {row}: no column {column!r}; it has {found}")
     value = values[column]
     if value is None or (isinstance(value, str) and not value.strip()):
         raise DataError(f"{path}, row {row}: column {column!r} is empty; fill or remove the row")
-    return value if isinstance(value, str) else str(value)
+    return value
+
+
+def _text(path: Path, row: int, values: dict[str, Any], column: str) -> str:
+    value = _field(path, row, values, column)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise DataError(f"{path}, row {row}: column {column!r} holds {kind}, not text")
+    return value
+
+
+def _label(path: Path, row: int, values: dict[str, Any], column: str) -> str:
+    value = _field(path, row, values, column)
+    if not isinstance(value, str | int):
+        kind = type(value).__name__
+        raise DataError(
+            f"{path}, row {row}: column {column!r} holds {kind}; a label is a name or whole number"
+        )
+    return str(value)

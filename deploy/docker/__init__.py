@@ -1,0 +1,1 @@
+"""What the container images install, to the exact version."""

@@ -1,0 +1,1 @@
+"""The service: HTTP to policy to tokens to stages to answers. Never imports torch."""

@@ -1,0 +1,325 @@
+"""Training for real, on a tiny model: it learns, resumes bit for bit, and refuses what differs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import training.train
+from multi_exit.errors import ConfigurationError, DataError
+from tests.conftest import MakeBackbone, toy_rows, write_csv
+from tests.training.models import small_config
+from training.checkpoint import load_checkpoint
+from training.config import TrainingConfig
+from training.evaluate import evaluate_checkpoint
+from training.train import train
+
+
+@pytest.fixture
+def config(few_texts: Path, tiny_bert: Path) -> TrainingConfig:
+    return small_config(few_texts, tiny_bert)
+
+
+def _weights(checkpoint: Path) -> bytes:
+    return (checkpoint / "model.safetensors").read_bytes()
+
+
+def _train_interrupted(
+    config: TrainingConfig, output: Path, *, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a step: gradients are there, the optimiser has not moved."""
+    real: Callable[[torch.nn.Module, float], float] = training.train.clip_gradients
+    calls = 0
+
+    def interrupted(model: torch.nn.Module, largest_norm: float) -> float:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise KeyboardInterrupt
+        return real(model, largest_norm)
+
+    with monkeypatch.context() as context:
+        context.setattr(training.train, "clip_gradients", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, output)
+
+
+def _history(checkpoint: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (checkpoint / "history.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+def test_a_tiny_model_learns_and_every_exit_is_scored(toy_checkpoint: Path) -> None:
+    report = evaluate_checkpoint(toy_checkpoint, "test")
+    assert report.exits == (1, 2, 3)
+    assert report.samples == 300
+    assert min(report.scores_by_exit) > 0.8, "chance is a third"
+    layers, scores = zip(*report.quality_speed, strict=True)
+    assert layers[0] == 3.0, "threshold 0 is full depth"
+    assert scores[0] == report.scores_by_exit[-1]
+    assert list(layers) == sorted(layers, reverse=True), "a higher threshold leaves earlier"
+    assert layers[-1] < 1.5
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4, 7, 8, 13])
+def test_a_run_interrupted_at_any_step_ends_with_the_same_weights(
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    # 7 steps an epoch, a state every 3: within an epoch, at its end, with and without a new state.
+    straight = train(config, tmp_path / "straight")
+    _train_interrupted(config, tmp_path / "stopped", after=steps, monkeypatch=monkeypatch)
+    assert not (tmp_path / "stopped").exists()
+    # Whatever happened to the generators in between does not matter.
+    torch.manual_seed(99)
+    resumed = train(config, tmp_path / "stopped")
+    assert _weights(resumed.path) == _weights(straight.path)
+    without = {"training_seconds"}
+    assert resumed.manifest.model_dump(exclude=without) == straight.manifest.model_dump(
+        exclude=without
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"]
+
+
+def test_a_run_may_be_interrupted_again_and_again(
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = train(config, tmp_path / "straight")
+    for _ in range(3):
+        _train_interrupted(config, tmp_path / "stopped", after=4, monkeypatch=monkeypatch)
+    assert _weights(train(config, tmp_path / "stopped").path) == _weights(straight.path)
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_a_run_that_goes_on(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    config = small_config(few_texts, tiny_bert, run={"epochs": 40})
+    straight = train(config, tmp_path / "straight")
+    script = (
+        "import sys; from pathlib import Path; from training.config import TrainingConfig;"
+        "from training.train import train;"
+        "train(TrainingConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    output = tmp_path / "killed"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, config.model_dump_json(), str(output)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    states = output.with_name("killed.run")
+    while process.poll() is None and not list(states.glob("state-*")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not output.exists(), "killed too late for this test to mean anything"
+    assert _weights(train(config, output).path) == _weights(straight.path)
+
+
+def test_the_same_run_twice_gives_the_same_weights_and_another_seed_others(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
+    first, second = train(config, tmp_path / "a"), train(config, tmp_path / "b")
+    assert _weights(first.path) == _weights(second.path)
+    other = config.model_copy(update={"run": config.run.model_copy(update={"seed": 8})})
+    assert _weights(train(other, tmp_path / "c").path) != _weights(first.path)
+
+
+def test_a_finished_run_is_not_run_again(
+    config: TrainingConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = train(config, tmp_path / "run")
+    with caplog.at_level(logging.INFO):
+        assert train(config, tmp_path / "run") == first
+    assert "is finished already" in caplog.text
+
+
+def test_another_configuration_is_refused_finished_or_not(
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = config.model_copy(update={"run": config.run.model_copy(update={"epochs": 3})})
+    _train_interrupted(config, tmp_path / "run", after=4, monkeypatch=monkeypatch)
+    with pytest.raises(ConfigurationError, match="unfinished run of another configuration"):
+        train(other, tmp_path / "run")
+    train(config, tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="checkpoint of another configuration"):
+        train(other, tmp_path / "run")
+
+
+def test_data_that_changed_under_an_unfinished_run_are_refused(
+    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_csv(tmp_path / "train.csv", toy_rows(80, seed=5))
+    config = small_config(data, tiny_bert)
+    _train_interrupted(config, tmp_path / "run", after=4, monkeypatch=monkeypatch)
+    write_csv(data, toy_rows(80, seed=6))
+    with pytest.raises(ConfigurationError, match="the data changed"):
+        train(config, tmp_path / "run")
+
+
+def test_a_folder_of_something_else_is_refused(config: TrainingConfig, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigurationError, match="something else than a checkpoint"):
+        train(config, tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_the_best_epoch_by_the_mean_over_exits_is_kept(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    config = small_config(few_texts, tiny_bert, run={"epochs": 6})
+    report = train(config, tmp_path / "run")
+    epochs = _history(report.path, "epoch")
+    assert [line["epoch"] for line in epochs] == [1, 2, 3, 4, 5, 6]
+    means = [sum(line["scores_by_exit"]) / 3 for line in epochs]
+    best = max(range(6), key=lambda epoch: means[epoch])
+    assert list(report.manifest.scores_by_exit) == epochs[best]["scores_by_exit"]
+    again = evaluate_checkpoint(report.path, "validation")
+    assert again.scores_by_exit == report.manifest.scores_by_exit
+
+
+def test_a_run_stops_early_where_nothing_gets_better(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    # Rates too small to change anything: the first epoch stays the best.
+    config = small_config(
+        few_texts,
+        tiny_bert,
+        run={"epochs": 9, "early_stopping_epochs": 2},
+        optimiser={"backbone_learning_rate": 1e-12, "exit_learning_rate": 1e-12},
+    )
+    report = train(config, tmp_path / "run")
+    assert report.manifest.epochs == 3
+
+
+def test_without_validation_texts_the_last_epoch_is_kept(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    config = small_config(few_texts, tiny_bert, data={"validation": 0.0})
+    manifest = train(config, tmp_path / "run").manifest
+    assert manifest.scores_by_exit == ()
+    assert (manifest.epochs, manifest.steps) == (2, 18)
+
+
+@pytest.mark.parametrize("method", ["ce", "ce+scl", "acl-embed", "acl-grad", "acl-cl"])
+def test_every_method_trains(few_texts: Path, tiny_bert: Path, tmp_path: Path, method: str) -> None:
+    config = small_config(few_texts, tiny_bert, objective={"method": method}, run={"epochs": 1})
+    manifest = train(config, tmp_path / "run").manifest
+    assert all(0.0 <= share <= 1.0 for share in manifest.contrastive_kept_by_exit)
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(bool(torch.isfinite(value).all()) for value in weights.values())
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_trains_and_resumes(
+    few_texts: Path,
+    tiny_bert: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+) -> None:
+    config = small_config(few_texts, tiny_bert, run={"precision": precision})
+    straight = train(config, tmp_path / "straight")
+    _train_interrupted(config, tmp_path / "stopped", after=5, monkeypatch=monkeypatch)
+    assert _weights(train(config, tmp_path / "stopped").path) == _weights(straight.path)
+
+
+@pytest.mark.parametrize("family", ["roberta", "mpnet", "electra", "distilbert"])
+def test_every_family_trains(
+    make_backbone: MakeBackbone, few_texts: Path, tmp_path: Path, family: str
+) -> None:
+    config = small_config(
+        few_texts, make_backbone(family), run={"epochs": 1}, model={"exits": [1, 3]}
+    )
+    report = train(config, tmp_path / "run")
+    assert load_checkpoint(report.path).model.exits == (1, 3)
+
+
+def test_repeated_layers_train_and_load(few_texts: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    config = small_config(
+        few_texts, tiny_bert, model={"layers": 2, "repeat_layers": 2}, run={"epochs": 1}
+    )
+    report = train(config, tmp_path / "run")
+    assert report.manifest.exits == (1, 2, 3, 4)
+    assert len(load_checkpoint(report.path).model.backbone.layers) == 4
+
+
+def test_measuring_angles_changes_no_weight(
+    config: TrainingConfig, few_texts: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    measured = small_config(few_texts, tiny_bert, objective={"log_angles_every": 3})
+    report = train(measured, tmp_path / "measured")
+    assert _weights(report.path) == _weights(train(config, tmp_path / "plain").path)
+    angles = _history(report.path, "angles")
+    assert [line["step"] for line in angles] == [1, 4, 7, 10, 13]
+    for line in angles:
+        for scope in ("representation", "parameters"):
+            degrees = line[scope]["contrastive_degrees"] + line[scope]["teacher_degrees"]
+            assert len(degrees) == 5
+            assert all(0.0 <= value <= 180.0 for value in degrees)
+    assert report.manifest.scopes_agree is not None
+    assert 0.0 <= report.manifest.scopes_agree <= 1.0
+
+
+def test_texts_longer_than_the_backbone_are_refused_before_training(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    config = small_config(few_texts, tiny_bert, model={"max_length": 65})
+    with pytest.raises(ConfigurationError, match="max_length = 65, but the backbone has positions"):
+        train(config, tmp_path / "run")
+
+
+def test_a_text_that_cannot_be_encoded_is_named_by_row(tiny_bert: Path, tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    rows = [{"text": text, "label": label} for text, label in toy_rows(30, seed=1)]
+    rows[11]["text"] = "\u200b\u0000"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = small_config(path, tiny_bert, data={"validation": 0.0, "calibration": 0.0})
+    with pytest.raises(DataError, match=r"train\.jsonl, row 12: text is empty once normalised"):
+        train(config, tmp_path / "run")
+    rows[11]["text"] = "half a pair \ud83d"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"train\.jsonl, row 12: text holds a lone surrogate"):
+        train(config, tmp_path / "other")
+
+
+@pytest.mark.parametrize("validation", [0.2, 0.0])
+@pytest.mark.parametrize("epochs", [1, 9])
+def test_a_loss_that_is_not_a_number_stops_the_run(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path, epochs: int, validation: float
+) -> None:
+    config = small_config(
+        few_texts,
+        tiny_bert,
+        optimiser={"exit_learning_rate": 1e30, "backbone_learning_rate": 1e30},
+        data={"validation": validation},
+        run={"epochs": epochs},
+    )
+    with pytest.raises(ConfigurationError, match="the loss is not a number"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_pairs_train(tiny_bert: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    rows = "".join(f"{text},more {text},{label}\n" for text, label in toy_rows(60, seed=4))
+    path.write_text("text,other,label\n" + rows)
+    config = small_config(path, tiny_bert, data={"text_pair_column": "other"}, run={"epochs": 1})
+    assert train(config, tmp_path / "run").manifest.takes_pairs
+
+
+def test_the_report_shows_scores_in_points(config: TrainingConfig, tmp_path: Path) -> None:
+    report = train(config, tmp_path / "run")
+    table = report.table()
+    assert "validation accuracy" in table
+    assert f"{100 * report.manifest.scores_by_exit[0]:.2f}" in table
