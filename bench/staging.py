@@ -64,7 +64,7 @@ def _measure(
     rng: np.random.Generator,
 ) -> StagingResult:
     rows, length = shape
-    tokens = _tokens(rows, length, rng)
+    tokens = _tokens(rows, length, bundle, rng)
     inputs: dict[str, NDArray[np.int64]] = {
         name: getattr(tokens, name) for name in bundle.manifest.model_inputs
     }
@@ -121,11 +121,14 @@ def staging_json(results: list[StagingResult]) -> list[dict[str, object]]:
     return [asdict(result) for result in results]
 
 
-def _tokens(rows: int, length: int, rng: np.random.Generator) -> TokenBatch:
+def _tokens(rows: int, length: int, bundle: Bundle, rng: np.random.Generator) -> TokenBatch:
+    """Tokens of the golden examples in random order: of any length, and in the vocabulary."""
+    encoder = bundle.text_encoder()
+    golden = [encoder.encode(example.text_input) for example in bundle.manifest.golden]
+    words = np.concatenate([text.token_ids for text in golden])
     shape = (rows, length)
-    # Ids of ordinary words in every vocabulary in use; which ones does not change the time.
     return TokenBatch(
-        input_ids=rng.integers(1000, 2000, shape),
+        input_ids=rng.choice(words, shape),
         attention_mask=np.ones(shape, dtype=np.int64),
         token_type_ids=np.zeros(shape, dtype=np.int64),
     )

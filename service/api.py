@@ -27,7 +27,6 @@ from service.schemas import parse_request
 from service.served import Served
 
 router = APIRouter()
-_PROBES = ["GET", "HEAD"]
 
 
 @router.post(CLASSIFY, tags=["classify"], responses=CLASSIFY_RESPONSES)
@@ -69,19 +68,15 @@ async def model(request: Request) -> Response:
     return json_response(request.app.state.served.model_document())
 
 
-@router.api_route("/healthz", methods=_PROBES, tags=["operations"], operation_id="healthz")
+@router.head("/healthz", include_in_schema=False)
+@router.get("/healthz", tags=["operations"])
 async def healthz() -> Response:
     """Say that the process answers"""
     return json_response({"status": "ok"})
 
 
-@router.api_route(
-    "/readyz",
-    methods=_PROBES,
-    tags=["operations"],
-    operation_id="readyz",
-    responses=NOT_READY_RESPONSE,
-)
+@router.head("/readyz", include_in_schema=False)
+@router.get("/readyz", tags=["operations"], responses=NOT_READY_RESPONSE)
 async def readyz(request: Request) -> Response:
     """Say whether requests can be taken
 

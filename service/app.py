@@ -86,7 +86,7 @@ async def _start(served: Served, start_failed: StartFailed) -> None:
         readiness.detail = f"the start failed: {error}"
         logger.error("the start failed: %s", error)
         start_failed(error)
-    except Exception as error:  # noqa: BLE001 - told to /readyz, the log and the caller
+    except Exception as error:
         readiness.detail = "the start failed by a bug; the log tells more"
         logger.exception("the start failed by a bug")
         start_failed(PatamarError(f"the start failed by a bug: {error!r}"))

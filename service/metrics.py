@@ -7,6 +7,7 @@ one process. Labels are bounded: stages, routes, statuses and reasons that we na
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -133,9 +134,7 @@ class Metrics:
     def watch(self, *, rows_at: Callable[[int], int], waiting_tokens: Callable[[], int]) -> None:
         """Reads these levels at every scrape, instead of at every change."""
         for stage in range(1, len(self._stage_seconds) + 1):
-            self._rows_in_flight.labels(str(stage)).set_function(
-                lambda stage=stage: float(rows_at(stage))
-            )
+            self._rows_in_flight.labels(str(stage)).set_function(partial(_level, rows_at, stage))
         self._waiting_tokens.set_function(lambda: float(waiting_tokens()))
 
     def watch_ready(self, is_ready: Callable[[], bool]) -> None:
@@ -150,3 +149,7 @@ def _seconds_maker(registry: CollectorRegistry) -> Callable[[str, str], Histogra
     return lambda name, help_text: Histogram(
         name, help_text, buckets=SECONDS_BUCKETS, registry=registry
     )
+
+
+def _level(rows_at: Callable[[int], int], stage: int) -> float:
+    return float(rows_at(stage))

@@ -22,7 +22,8 @@ class ResolvedPolicy:
 class Policies:
     """The policies of one bundle under one operator's settings.
 
-    Raises ConfigurationError where `default_point` is not a point of the bundle.
+    Raises ConfigurationError where `default_point` is not a point of the bundle, or where both
+    defaults are set.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Policies:
     def _default(
         self, manifest: BundleManifest, threshold: float | None, point: str | None
     ) -> ResolvedPolicy:
+        if threshold is not None and point is not None:
+            raise ConfigurationError("set default_threshold or default_point, not both")
         if threshold is not None:
             return _resolved("default", Policy.constant(threshold, len(self._exits)))
         name = point if point is not None else manifest.default_point

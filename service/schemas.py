@@ -225,7 +225,7 @@ def _parse_json(body: bytes) -> Any:
 def _invalid(error: ValidationError) -> InvalidRequest:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     first = problems[0]
-    field = _field(first["loc"])
+    field = _field(first["loc"]) or "(a field's name)"  # not even a key could be read
     more = f" ({len(problems) - 1} more.)" if len(problems) > 1 else ""
     if first["type"] == "extra_forbidden":
         known = ", ".join(_known_fields(first["loc"]))

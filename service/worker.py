@@ -114,7 +114,6 @@ class Worker:
             wanted = True
         except BaseException:
             logger.exception("the worker ended; no text can be answered any more")
-            raise
         finally:
             self._rows.clear()
             # The loop is closed only where the whole process is going down.
@@ -126,8 +125,9 @@ class Worker:
         started = time.perf_counter()
         try:
             result = self._compute(order)
-        except Exception:  # noqa: BLE001 - onnxruntime's errors share no parent but Exception
-            # Stage and bucket only: a text must not reach the log.
+        except Exception:
+            # onnxruntime's errors share no parent but Exception. Stage and bucket only: a text
+            # must not reach the log.
             logger.exception(
                 "stage %d failed for %d rows of %d tokens",
                 job.stage,

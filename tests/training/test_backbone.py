@@ -128,7 +128,8 @@ def test_repeated_layers_start_alike_and_are_trained_apart(tiny_bert: Path) -> N
         torch.testing.assert_close(
             twice.layers[position].state_dict(), once.layers[source].state_dict()
         )
-    pointers = [parameter.data_ptr() for parameter in twice.layers.parameters()]
+    # Of the state, since parameters() lists what is shared only once.
+    pointers = [weight.data_ptr() for weight in twice.layers.state_dict().values()]
     assert len(set(pointers)) == len(pointers)
 
 
@@ -193,3 +194,23 @@ def test_code_that_comes_with_a_model_is_not_run(tiny_bert: Path, tmp_path: Path
     with pytest.raises(ConfigurationError, match="cannot load the backbone"):
         load_backbone(str(folder))
     assert not (tmp_path / "ran").exists()
+
+
+@torch.no_grad()
+def test_a_model_with_one_token_type_takes_pairs(make_backbone: MakeBackbone) -> None:
+    # RoBERTa's table of types has one row: the second side of a pair has no type to look up.
+    backbone = load_backbone(str(make_backbone("roberta"))).eval()
+    tokens = random_tokens(2, 8, vocabulary=backbone.config.vocab_size, pad=1)
+    types = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 0, 0]])
+    torch.testing.assert_close(
+        _layer_by_layer(backbone, tokens, types)[-1], _layer_by_layer(backbone, tokens)[-1]
+    )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_probe_leaves_the_mode_of_the_encoder_alone(tiny_bert: Path, training: bool) -> None:
+    encoder = transformers.AutoModel.from_pretrained(tiny_bert, attn_implementation="eager")
+    encoder.train(training)
+    backbone = take_apart(encoder)
+    assert encoder.training is training
+    assert all(layer.training is training for layer in backbone.layers)

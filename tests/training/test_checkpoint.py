@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
+import training.checkpoint
 from multi_exit.errors import CheckpointError, DataError
 from multi_exit.text_encoder import TextEncoder
+from tests.conftest import FAMILIES, MakeBackbone
 from tests.training.models import random_tokens
-from training.checkpoint import load_checkpoint, load_manifest
+from training.backbone import load_backbone
+from training.backbone_source import load_tokenizer
+from training.checkpoint import load_checkpoint, load_manifest, save_checkpoint
+from training.model import MultiExitModel
+from training.pooling import PoolingName
 from training.provenance import splits_of
 
 
@@ -94,3 +101,88 @@ def test_data_that_changed_since_are_refused(copied: Path, toy_data: Path, tmp_p
     (copied / "checkpoint.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="the data changed since the checkpoint was trained"):
         splits_of(load_manifest(copied))
+
+
+def test_nothing_is_pickled_or_unpickled(toy_checkpoint: Path) -> None:
+    for path in toy_checkpoint.iterdir():
+        content = path.read_bytes()
+        # torch.save writes a zip archive, pickle starts with its protocol.
+        assert not content.startswith((b"PK", b"\x80")), path.name
+        if path.suffix in (".json", ".jsonl"):
+            for line in content.splitlines() if path.suffix == ".jsonl" else [content]:
+                json.loads(line)
+    package = Path(training.checkpoint.__file__).parent
+    for source in package.rglob("*.py"):
+        code = source.read_text()
+        for call in ("torch.load", "torch.save", "import pickle", "joblib", "allow_pickle"):
+            assert call not in code, f"{source.name} uses {call}"
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_and_pooling_comes_back_with_the_same_answers(
+    make_backbone: MakeBackbone,
+    toy_checkpoint: Path,
+    tmp_path: Path,
+    family: str,
+    pooling: PoolingName,
+) -> None:
+    folder = make_backbone(family)
+    made = load_backbone(str(folder), layers=2, repeat_layers=2)
+    model = MultiExitModel(made, exits=(1, 4), labels=3, pooling=pooling).eval()
+    manifest = load_manifest(toy_checkpoint)
+    settings = manifest.configuration
+    save_checkpoint(
+        tmp_path / "checkpoint",
+        weights=model.state_dict(),
+        model=model,
+        tokenizer=load_tokenizer(str(folder)),
+        manifest=manifest.model_copy(
+            update={
+                "exits": (1, 4),
+                "layers": 4,
+                "configuration": settings.model_copy(
+                    update={"model": settings.model.model_copy(update={"pooling": pooling})}
+                ),
+            }
+        ),
+    )
+    loaded = load_checkpoint(tmp_path / "checkpoint").model
+    pad = model.pad_token_id
+    tokens = random_tokens(3, 9, vocabulary=made.config.vocab_size, pad=pad)
+    with torch.no_grad():
+        assert torch.equal(loaded(**tokens).logits, model(**tokens).logits)
+    assert loaded.input_names == model.input_names
+    assert loaded.pad_token_id == pad
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_checkpoint_that_cannot_be_written_whole_is_not_written(
+    toy_checkpoint: Path, tmp_path: Path
+) -> None:
+    checkpoint = load_checkpoint(toy_checkpoint)
+    with pytest.raises(FileNotFoundError):
+        save_checkpoint(
+            tmp_path / "checkpoint",
+            weights=checkpoint.model.state_dict(),
+            model=checkpoint.model,
+            tokenizer=Tokenizer.from_file(str(checkpoint.tokenizer_file)),
+            manifest=checkpoint.manifest,
+            history=tmp_path / "nowhere.jsonl",
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_whole_checkpoint_is_not_overwritten(toy_checkpoint: Path, copied: Path) -> None:
+    checkpoint = load_checkpoint(toy_checkpoint)
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+    with pytest.raises(OSError, match="not empty"):
+        save_checkpoint(
+            copied,
+            weights={},
+            model=checkpoint.model,
+            tokenizer=Tokenizer.from_file(str(checkpoint.tokenizer_file)),
+            manifest=checkpoint.manifest,
+        )
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
+    assert [path.name for path in copied.parent.iterdir()] == [copied.name]

@@ -44,6 +44,29 @@ def test_paths_start_at_the_configuration(tmp_path: Path) -> None:
     assert config.model.backbone == str(tmp_path / "model")
 
 
+@pytest.mark.parametrize("key", ["validation", "calibration", "test", "labels"])
+def test_every_named_file_starts_at_the_configuration(tmp_path: Path, key: str) -> None:
+    text = MINIMAL.replace("[model]", f'{key} = "../kept.csv"\n[model]')
+    data = load_config(_write(tmp_path, text)).data
+    assert getattr(data, key) == tmp_path / ".." / "kept.csv"
+
+
+def test_a_glue_folder_starts_at_the_configuration(tmp_path: Path) -> None:
+    text = MINIMAL.replace('train = "texts.csv"', 'glue = "rte"\nfolder = "RTE"')
+    assert load_config(_write(tmp_path, text)).data.folder == tmp_path / "RTE"
+
+
+def test_an_absolute_path_stays(tmp_path: Path) -> None:
+    text = MINIMAL.replace("texts.csv", "/data/texts.csv")
+    assert load_config(_write(tmp_path, text)).data.train == Path("/data/texts.csv")
+
+
+def test_a_configuration_cannot_be_changed(tmp_path: Path) -> None:
+    config = load_config(_write(tmp_path, MINIMAL))
+    with pytest.raises(ValueError, match="frozen"):
+        config.run.epochs = 5  # type: ignore[misc]
+
+
 def test_with_a_named_data_set_a_name_without_ending_is_a_split(tmp_path: Path) -> None:
     text = MINIMAL.replace('train = "texts.csv"', 'dataset = "some/name"\ntest = "test"')
     text = text.replace("[model]", 'validation = "kept.csv"\n[model]')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -77,6 +78,17 @@ def test_the_largest_angle_is_a_setting_and_counts_as_kept() -> None:
     assert representation_gate(terms, batch, 45.0).contrastive.tolist() == [1.0, 0.0, 0.0]
 
 
+def test_a_term_without_gradient_opposes_nothing_and_is_kept() -> None:
+    batch, _, pull = _batch([0.0])
+    terms = ExitTerms(
+        cross_entropy=pull(torch.tensor([[1.0, 0.0]])), contrastive=pull(torch.zeros(1, 2))
+    )
+    gate = representation_gate(terms, batch, 90.0)
+    assert gate.contrastive_degrees is not None
+    assert gate.contrastive_degrees.tolist() == [90.0]
+    assert gate.contrastive.tolist() == [1.0]
+
+
 def test_a_gradient_that_is_not_a_number_is_dropped() -> None:
     batch, _, pull = _batch([0.0])
     along = torch.tensor([[1.0, 0.0]])
@@ -133,3 +145,60 @@ def test_the_parameter_gate_looks_at_all_parameters_and_weights_at_once() -> Non
         cosine = torch.nn.functional.cosine_similarity(reference, other, dim=0)
         expected = math.degrees(math.acos(float(cosine)))
         assert found.tolist() == pytest.approx([expected] * len(found), abs=1e-4)
+
+
+def test_an_angle_of_exactly_the_largest_is_kept() -> None:
+    # Along the axes, so that the cosine is exactly 0 and the angle exactly 90.
+    batch, _, pull = _batch([0.0])
+    terms = ExitTerms(
+        cross_entropy=pull(torch.tensor([[2.0, 0.0]])),
+        contrastive=pull(torch.tensor([[0.0, 3.0]])),
+    )
+    gate = representation_gate(terms, batch, 90.0)
+    assert gate.contrastive_degrees is not None
+    assert gate.contrastive_degrees.tolist() == [90.0]
+    assert gate.contrastive.tolist() == [1.0]
+
+
+def test_the_representation_gate_looks_at_label_embeddings_too() -> None:
+    # Representations agree a little, label embeddings disagree a lot, and the other way round.
+    points = torch.zeros(2, 1, 2, requires_grad=True)
+    embeddings = torch.zeros(2, 1, 2, requires_grad=True)
+    batch = ExitBatch(points, embeddings, torch.zeros(2, 1, 1))
+    by_point, by_embedding = points[:, 0, 0], embeddings[:, 0, 0]
+    share = torch.tensor([0.1, 3.0])
+    terms = ExitTerms(
+        cross_entropy=by_point + by_embedding, contrastive=share * by_point - by_embedding
+    )
+    gate = representation_gate(terms, batch, 90.0)
+    assert gate.contrastive.tolist() == [0.0, 1.0]
+
+
+def test_the_parameter_gate_weighs_the_teacher_exit_by_exit() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    weights = torch.tensor([0.9, 0.1, 5.0])
+    empty = torch.zeros(0)
+    # The first student agrees, the second opposes twice as much: weights decide.
+    terms = ExitTerms(
+        cross_entropy=parameter[0].expand(3),
+        teacher=torch.stack([parameter[0], -2.0 * parameter[0]]),
+    )
+    for given_weights, kept in ((weights, 1.0), (weights[[1, 0, 2]], 0.0)):
+        gate = parameter_gate(
+            terms,
+            ExitBatch(empty, empty, empty),
+            90.0,
+            weights=given_weights,
+            parameters=[parameter],
+        )
+        assert gate.teacher.tolist() == [kept, kept]
+
+
+@given(seed=st.integers(0, 2**31), shapes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_angles_equal_those_of_flattened_vectors(seed: int, shapes: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    pieces = [[rng.standard_normal((size, 2)) for size in shapes] for _ in range(2)]
+    first, second = (np.concatenate([piece.ravel() for piece in side]) for side in pieces)
+    cosine = first @ second / (np.linalg.norm(first) * np.linalg.norm(second))
+    found = angle_degrees(*([torch.from_numpy(piece) for piece in side] for side in pieces))
+    assert found.item() == pytest.approx(np.degrees(np.arccos(np.clip(cosine, -1, 1))), abs=1e-6)

@@ -123,3 +123,43 @@ def test_the_parameters_scope_decides_once_for_all_exits() -> None:
     gate = objective(scaled, LABELS).gate
     assert gate.contrastive_degrees is not None
     assert len(set(gate.contrastive_degrees.tolist())) == 1
+
+
+def test_parameters_that_are_not_trained_have_no_say_in_the_gate() -> None:
+    batch = _batch()
+    trained, frozen = torch.nn.Parameter(torch.ones(())), torch.nn.Parameter(torch.ones(()))
+    frozen.requires_grad_(False)
+    scaled = ExitBatch(
+        batch.representations * trained, batch.label_embeddings, batch.logits * trained
+    )
+    config = ObjectiveConfig(method="acl-grad", gate="parameters")
+    objective = make_objective(
+        config, exits=EXITS, parameters=[frozen, trained], device=torch.device("cpu")
+    )
+    assert objective(scaled, LABELS).gate.contrastive_degrees is not None
+
+
+@pytest.mark.parametrize("method", ["ce+scl", "acl-embed", "acl-grad", "acl-cl"])
+def test_without_weight_every_method_is_plain_cross_entropy(method: Method) -> None:
+    batch = _batch()
+    silent = _objective(method=method, contrastive_weight=0.0, teacher_weight=0.0)(batch, LABELS)
+    plain = _objective(method="ce")(batch, LABELS)
+    torch.testing.assert_close(silent.total, plain.total)
+    leaves = [batch.representations, batch.label_embeddings]
+    found = torch.autograd.grad(silent.total, leaves, retain_graph=True)
+    torch.testing.assert_close(found, torch.autograd.grad(plain.total, leaves))
+
+
+def test_a_gate_that_keeps_every_angle_makes_acl_grad_acl_embed() -> None:
+    for seed in range(5):
+        batch = _batch(seed)
+        gated = _objective(method="acl-grad", largest_angle=180.0)(batch, LABELS)
+        plain = _objective(method="acl-embed")(batch, LABELS)
+        torch.testing.assert_close(gated.total, plain.total)
+
+
+def test_without_a_gate_acl_cl_keeps_every_term() -> None:
+    value = _objective(method="acl-cl", gate="none", largest_angle=0.0)(_batch(), LABELS)
+    assert value.gate.contrastive.tolist() == [1.0] * EXITS
+    assert value.gate.teacher.tolist() == [1.0] * (EXITS - 1)
+    assert value.gate.contrastive_degrees is None

@@ -27,7 +27,7 @@ from tests.training.models import small_config
 from training.checkpoint import load_checkpoint
 from training.config import TrainingConfig
 from training.model import MultiExitModel
-from training.resume import RunState, restore_scaler, scaler_state
+from training.resume import RunFolder, RunState, restore_scaler, scaler_state
 from training.train import train
 
 # 80 texts, of which 56 train in batches of 8, two epochs.
@@ -299,3 +299,25 @@ def test_a_loss_scaler_goes_on_where_it_stopped() -> None:
 
 def test_a_scaler_that_is_not_in_use_has_no_state() -> None:
     assert scaler_state(torch.amp.GradScaler("cpu", enabled=False)) == {}
+
+
+def test_a_run_that_stopped_early_and_was_killed_stays_stopped(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rates too small to change anything: the first epoch stays the best.
+    config = small_config(
+        few_texts,
+        tiny_bert,
+        run={"epochs": 6, "early_stopping_epochs": 1},
+        optimiser={"backbone_learning_rate": 1e-12, "exit_learning_rate": 1e-12},
+    )
+
+    def interrupted(self: RunFolder, epoch: int) -> dict[str, torch.Tensor]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(RunFolder, "load_best", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "checkpoint")
+    report = train(config, tmp_path / "checkpoint")
+    assert report.manifest.epochs == 2

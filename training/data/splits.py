@@ -66,7 +66,7 @@ def load_splits(config: DataConfig) -> Splits:
     labels = label_order(config, train)
     for examples in (train, *given.values()):
         check_labels(examples, labels)
-    train = _without(train, given.get("calibration", []))
+    train = _without(train, given.get("calibration", []), "training")
     shares = {
         name: share
         for name in _EVALUATED
@@ -79,10 +79,14 @@ def load_splits(config: DataConfig) -> Splits:
             f"{source}: {len(kept)} training texts of one label only; a classifier needs two labels"
         )
     found = {**given, **held_out}
+    # The best epoch must not be chosen by texts that calibrate, either.
+    found["validation"] = _without(
+        found.get("validation", []), found.get("calibration", []), "validation"
+    )
     return Splits(
         labels=labels,
         train=tuple(kept),
-        validation=tuple(found.get("validation", ())),
+        validation=tuple(found["validation"]),
         calibration=tuple(found.get("calibration", ())),
         test=tuple(found.get("test", ())),
         metrics=_metrics(config),
@@ -121,15 +125,17 @@ def _metrics(config: DataConfig) -> tuple[MetricName, ...]:
 
 
 def _without(
-    train: list[LabelledExample], calibration: Sequence[LabelledExample]
+    examples: list[LabelledExample], calibration: Sequence[LabelledExample], name: str
 ) -> list[LabelledExample]:
-    """Training texts that are not in a calibration file: nothing may have seen those."""
+    """Texts that are not among the calibration texts: nothing may have seen those."""
     unseen = {example.text_input for example in calibration}
-    kept = [example for example in train if example.text_input not in unseen]
-    if len(kept) < len(train):
+    kept = [example for example in examples if example.text_input not in unseen]
+    if len(kept) < len(examples):
         logger.warning(
-            "%d training texts are in the calibration file too; training leaves them out",
-            len(train) - len(kept),
+            "%d %s texts are among the calibration texts too; %s leaves them out",
+            len(examples) - len(kept),
+            name,
+            name,
         )
     return kept
 

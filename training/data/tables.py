@@ -87,8 +87,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 def _tsv_rows(path: Path) -> Iterator[Row]:
     # Tab-separated files are not quoted: with quoting on, a lone quotation mark eats rows.
-    text = io.StringIO("\n".join(read_lines(path)) + "\n", newline="")
-    yield from _separated_rows(path, csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
+    reader = csv.DictReader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
+    yield from _separated_rows(path, reader)
 
 
 def _separated_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
@@ -118,8 +118,10 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
             continue
         try:
             values = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, row {row}: not JSON ({error.msg})") from error
+        except (ValueError, RecursionError) as error:
+            # Beside bad syntax: numbers and nesting that Python itself refuses.
+            reason = getattr(error, "msg", error)
+            raise DataError(f"{path}, row {row}: not JSON ({reason})") from error
         if not isinstance(values, dict):
             raise DataError(f"{path}, row {row}: expected an object with named fields")
         yield row, values

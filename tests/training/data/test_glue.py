@@ -119,6 +119,8 @@ def test_mnli_reads_the_matched_evaluation_file() -> None:
         ("sst2", "sentence\tlabel\n \t1\n", "line 2: column 'sentence' is empty"),
         ("cola", "gj04\t1\tOur friends.\n", "line 1: 3 fields where there should be 4"),
         ("cola", "gj04\t2\t\tOur friends.\n", "line 1: unknown label '2'"),
+        ("cola", "gj04\t1\t\tOur\tfriends.\n", "line 1: 5 fields where there should be 4"),
+        ("sst2", "sentence\tlabel\na\t1\t\n", "line 2: 3 fields where there should be 2"),
         ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\n", "no whole row"),
     ],
 )

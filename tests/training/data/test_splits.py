@@ -89,7 +89,24 @@ def test_training_never_sees_a_text_of_the_calibration_file(
     seen = {example.text for example in (*splits.train, *splits.validation)}
     assert not seen & {example.text for example in splits.calibration}
     assert len(splits.calibration) == 3
-    assert "2 training texts are in the calibration file too" in caplog.text
+    assert "2 training texts are among the calibration texts too" in caplog.text
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_no_epoch_is_chosen_by_a_text_that_calibrates(tmp_path: Path, share: bool) -> None:
+    train = write_csv(tmp_path / "train.csv", ROWS)
+    # Half of the training texts, as a validation file: duplicates across files are common.
+    validation = write_csv(tmp_path / "validation.csv", [*ROWS[::2], ("new", "a")])
+    calibration = write_csv(tmp_path / "calibration.csv", [*ROWS[:9], ("newer", "b")])
+    config = DataConfig(
+        train=train, validation=validation, calibration=0.3 if share else calibration
+    )
+    splits = load_splits(config)
+    chosen_by = {example.text for example in splits.validation}
+    calibrates = {example.text for example in splits.calibration}
+    assert len(calibrates) == (27 if share else 10)
+    assert not chosen_by & calibrates
+    assert "new" in chosen_by
 
 
 def test_labels_are_sorted_whatever_the_order_of_rows(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from torch import Tensor
@@ -55,3 +56,9 @@ def test_nothing_reaches_the_teacher() -> None:
     for gradient in torch.autograd.grad(loss.sum(), [points, embeddings]):
         assert gradient[-1].abs().max() == 0
         assert (gradient[:-1].abs().amax(dim=(1, 2)) > 0).all()
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_outside_the_classifier_is_refused(label: int) -> None:
+    with pytest.raises(ValueError, match=r"0\.\.1"):
+        contrastive_teacher(torch.randn(2, 1, 4), torch.randn(2, 2, 4), torch.tensor([label]), 0.1)
