@@ -1,25 +1,23 @@
-"""The service's errors, and the one table from every error to what a client sees (RFC 9457).
+"""The service's own errors, and the one table from errors to HTTP (RFC 9457 problem documents).
 
-PatamarError (multi_exit.errors)
-└── ServiceError
-    ├── MalformedBody       400  not JSON, or nested too deeply
-    ├── Unauthorised        401
-    ├── BodyTimeout         408  the body did not arrive in time
-    ├── UnsupportedBody     415  not declared to be JSON
-    ├── InvalidRequest      422  JSON, but a field is wrong
-    ├── TextRefused         422  a text cannot be classified
-    ├── LimitExceeded
-    │   ├── BodyTooLarge    413
-    │   ├── TooManyTexts    422
-    │   ├── TooManyTokens   422  more than could ever wait
-    │   └── Overloaded      429  with Retry-After
-    ├── ClientGone          499  nobody reads it; only metrics know
-    ├── StageFailed         500
-    ├── NotFinite           500
-    ├── NotReady            503  with Retry-After
-    └── RequestTimeout      504
+PatamarError
+├── ServiceError            parent of those below; carries members and headers of the answer
+│   ├── Unauthorised        no API key, or a wrong one
+│   ├── MalformedBody       the body is not JSON
+│   ├── UnsupportedBody     the body is not declared as plain JSON
+│   ├── LimitExceeded       a limit was hit: BodyTooLarge, TooManyTexts, TooManyTokens
+│   ├── BodyTimeout         the body did not arrive in time
+│   ├── InvalidRequest      a field is missing, unknown, or of a wrong type or value
+│   ├── TextRefused         one of the inputs cannot be classified (wraps a TextError)
+│   ├── Overloaded          too much is waiting already
+│   ├── NotReady            starting, stopping, or the worker ended
+│   ├── RequestTimeout      no answer in time
+│   ├── ClientGone          the client hung up
+│   ├── StageFailed         a stage raised
+│   └── NotFinite           a stage gave NaN or infinity
+└── those of `multi_exit.errors`
 
-Documents never repeat what was sent: it may not be valid Unicode, nor a number JSON can write.
+Messages never repeat what a client sent: raw input may be no valid Unicode, or no JSON number.
 """
 
 from __future__ import annotations
@@ -30,96 +28,117 @@ from typing import Literal
 
 import orjson
 
-from multi_exit.errors import EmptyText, InvalidText, PatamarError, TextError, TextTooLong
+from multi_exit.errors import (
+    EmptyText,
+    InvalidText,
+    PatamarError,
+    PolicyError,
+    TextError,
+    TextTooLong,
+)
+
+Outcome = Literal["rejected", "failed", "cancelled"]
+Member = str | int | float
 
 PROBLEM_CONTENT_TYPE = "application/problem+json"
-_NOT_READY_RETRY_SECONDS = 5
-
-Member = str | int | float
-Outcome = Literal["failed", "cancelled", "rejected"]
 
 
 class ServiceError(PatamarError):
-    """Parent of what a request can be refused with. members join the problem document."""
+    """Parent of the service's errors. members: further fields of the problem document."""
 
-    def __init__(self, detail: str, *, members: Mapping[str, Member] | None = None) -> None:
-        super().__init__(detail)
-        self.members: Mapping[str, Member] = members or {}
-        self.headers: Mapping[str, str] = {}
+    def __init__(
+        self,
+        message: str,
+        *,
+        members: Mapping[str, Member] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.members = dict(members or {})
+        self.headers = dict(headers or {})
+
+
+class Unauthorised(ServiceError):
+    """No API key was sent, or a wrong one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Send the API key as `Authorization: Bearer <key>`.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
 
 
 class MalformedBody(ServiceError):
     """The body is not JSON."""
 
 
-class Unauthorised(ServiceError):
-    """The API key is missing or wrong."""
+class UnsupportedBody(ServiceError):
+    """The body is not declared as JSON in UTF-8, or it is compressed."""
 
-    def __init__(self) -> None:
-        super().__init__("Send the API key: `Authorization: Bearer KEY`.")
-        self.headers = {"WWW-Authenticate": "Bearer"}
+
+class LimitExceeded(ServiceError):
+    """A limit was hit: says which, its value, what was received and which setting moves it.
+
+    received: None where it is not known, because reading stopped at the limit.
+    """
+
+    def __init__(
+        self, message: str, *, limit: int, received: int | None, setting: str, **more: Member
+    ) -> None:
+        members: dict[str, Member] = {**more, "limit": limit, "setting": setting}
+        if received is not None:
+            members["received"] = received
+        super().__init__(message, members=members)
+
+
+class BodyTooLarge(LimitExceeded):
+    """More bytes than a body may have."""
+
+
+class TooManyTexts(LimitExceeded):
+    """More inputs than a request may have."""
+
+
+class TooManyTokens(LimitExceeded):
+    """A request that could not be accepted even if nothing else waited."""
 
 
 class BodyTimeout(ServiceError):
     """The body did not arrive in time."""
 
 
-class UnsupportedBody(ServiceError):
-    """The body is not declared to be plain JSON."""
-
-
 class InvalidRequest(ServiceError):
-    """The body is JSON, but not a request."""
+    """A field is missing, unknown, or of a wrong type or value."""
 
 
 class TextRefused(ServiceError):
-    """A text cannot be classified. where: its place in the request, "inputs[3].text"."""
+    """One of the inputs cannot be classified. cause: why; its kind decides the answer."""
 
-    def __init__(self, error: TextError, *, where: str, members: Mapping[str, Member]) -> None:
-        super().__init__(f"{where}: {error}.", members={"field": where, **members})
-        self.kind = _TEXT_KINDS[type(error)]
+    def __init__(self, cause: TextError, *, where: str, members: Mapping[str, Member]) -> None:
+        super().__init__(f"{where}: {cause}", members={**members, "field": where})
+        self.cause = cause
 
 
-class LimitExceeded(ServiceError):
-    """Parent of limits that were hit; names the limit, what came, and the operator's setting."""
+class Overloaded(ServiceError):
+    """Too much is waiting already; nothing of this request was accepted."""
 
-    def __init__(
-        self,
-        detail: str,
-        *,
-        limit: float,
-        setting: str,
-        received: float | None = None,
-        field: str | None = None,
-    ) -> None:
-        given = {"field": field, "limit": limit, "received": received, "setting": setting}
+    def __init__(self, *, retry_after_seconds: int, limit: int, setting: str) -> None:
         super().__init__(
-            detail, members={name: value for name, value in given.items() if value is not None}
+            f"Try again in {retry_after_seconds} s, or send fewer texts.",
+            members={"limit": limit, "setting": setting},
+            headers={"Retry-After": str(retry_after_seconds)},
         )
 
 
-class BodyTooLarge(LimitExceeded):
-    """The body has more bytes than allowed."""
+class NotReady(ServiceError):
+    """The service is starting or stopping, or its worker ended."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers={"Retry-After": "1"})
 
 
-class TooManyTexts(LimitExceeded):
-    """The request has more texts than allowed."""
-
-
-class TooManyTokens(LimitExceeded):
-    """The request alone has more tokens than may ever wait."""
-
-
-class Overloaded(LimitExceeded):
-    """Too much is waiting already."""
-
-    def __init__(self, *, retry_after_seconds: int, limit: float, setting: str) -> None:
-        super().__init__(
-            f"Try again in {retry_after_seconds} s or send fewer texts.",
-            limit=limit,
-            setting=setting,
-        )
-        self.headers = {"Retry-After": str(retry_after_seconds)}
+class RequestTimeout(ServiceError):
+    """The request was not answered in time; its rows were dropped."""
 
 
 class ClientGone(ServiceError):
@@ -127,42 +146,58 @@ class ClientGone(ServiceError):
 
 
 class StageFailed(ServiceError):
-    """A stage raised an error for this text's micro-batch."""
+    """A stage raised for the micro-batch of this text."""
 
 
 class NotFinite(ServiceError):
-    """The model gave a number that is not finite for this text."""
+    """A stage gave NaN or infinity for this text."""
 
 
-class NotReady(ServiceError):
-    """The service is starting, stopping or broken."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.headers = {"Retry-After": str(_NOT_READY_RETRY_SECONDS)}
-
-
-class RequestTimeout(ServiceError):
-    """The answer took too long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProblemKind:
-    """What all problems of one kind share. name: bounded, also a metric's label."""
+    """How one kind of error is told to clients and counted.
 
-    name: str
+    name: end of the type URI, and reason in /metrics. outcome: what the request counts as.
+    """
+
     status: int
+    name: str
     title: str
     outcome: Outcome = "rejected"
 
-    @property
-    def type(self) -> str:
-        return f"urn:patamar:problem:{self.name}"
+
+UNEXPECTED = ProblemKind(500, "internal", "The service failed", "failed")
+
+# Status numbers of errors stand here alone. Found along an error's ancestry.
+KINDS: Mapping[type[BaseException], ProblemKind] = {
+    MalformedBody: ProblemKind(400, "malformed_body", "The body is not JSON"),
+    Unauthorised: ProblemKind(401, "unauthorised", "An API key is needed"),
+    BodyTimeout: ProblemKind(408, "body_timeout", "The body came too slowly"),
+    BodyTooLarge: ProblemKind(413, "body_too_large", "The body is too large"),
+    UnsupportedBody: ProblemKind(415, "unsupported_body", "The body must be application/json"),
+    InvalidRequest: ProblemKind(422, "invalid_request", "A field of the request is wrong"),
+    PolicyError: ProblemKind(422, "invalid_request", "A field of the request is wrong"),
+    InvalidText: ProblemKind(422, "invalid_text", "A text is not valid Unicode"),
+    EmptyText: ProblemKind(422, "empty_text", "A text is empty"),
+    TextTooLong: ProblemKind(422, "text_too_long", "A text is too long"),
+    TooManyTexts: ProblemKind(422, "too_many_texts", "Too many texts"),
+    TooManyTokens: ProblemKind(422, "too_many_tokens", "Too many tokens"),
+    Overloaded: ProblemKind(429, "overloaded", "Too much is waiting"),
+    ClientGone: ProblemKind(499, "client_gone", "The client hung up", "cancelled"),
+    StageFailed: ProblemKind(500, "stage_failed", "A stage of the model failed", "failed"),
+    NotFinite: ProblemKind(500, "not_finite", "The model gave no finite number", "failed"),
+    NotReady: ProblemKind(503, "not_ready", "The service takes no requests now"),
+    RequestTimeout: ProblemKind(504, "timeout", "No answer in time", "failed"),
+}
+_FRAMEWORK = {
+    404: ProblemKind(404, "not_found", "There is nothing at this address"),
+    405: ProblemKind(405, "wrong_method", "This address does not take this method"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One problem: its kind, and what is true of this one."""
+    """One problem document, ready to be sent."""
 
     kind: ProblemKind
     detail: str
@@ -170,9 +205,8 @@ class Problem:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Member]:
-        """The RFC 9457 document."""
         return {
-            "type": self.kind.type,
+            "type": f"urn:patamar:problem:{self.kind.name}",
             "title": self.kind.title,
             "status": self.kind.status,
             "detail": self.detail,
@@ -183,60 +217,19 @@ class Problem:
         return orjson.dumps(self.document())
 
 
-def _kind(name: str, status: int, title: str, outcome: Outcome = "rejected") -> ProblemKind:
-    return ProblemKind(name=name, status=status, title=title, outcome=outcome)
-
-
-_BUG = _kind("internal", 500, "The service failed", "failed")
-_NOT_FOUND = _kind("not_found", 404, "There is nothing at this address")
-_WRONG_METHOD = _kind("method_not_allowed", 405, "This address does not take this method")
-_BAD_REQUEST = _kind("bad_request", 400, "The request cannot be read")
-_INVALID_TEXT = _kind("invalid_text", 422, "A text is not valid Unicode")
-_EMPTY_TEXT = _kind("empty_text", 422, "A text is empty")
-_TEXT_TOO_LONG = _kind("text_too_long", 422, "A text is too long")
-
-_TEXT_KINDS: dict[type[TextError], ProblemKind] = {
-    InvalidText: _INVALID_TEXT,
-    EmptyText: _EMPTY_TEXT,
-    TextTooLong: _TEXT_TOO_LONG,
-}
-
-KINDS: dict[type[PatamarError], ProblemKind] = {
-    MalformedBody: _kind("malformed_body", 400, "The body is not JSON"),
-    Unauthorised: _kind("unauthorised", 401, "An API key is needed"),
-    BodyTimeout: _kind("body_timeout", 408, "The body did not arrive in time"),
-    BodyTooLarge: _kind("body_too_large", 413, "The body is too large"),
-    UnsupportedBody: _kind("unsupported_body", 415, "The body must be plain JSON"),
-    InvalidRequest: _kind("invalid_request", 422, "A field of the request is wrong"),
-    TooManyTexts: _kind("too_many_texts", 422, "The request has too many texts"),
-    TooManyTokens: _kind("too_many_tokens", 422, "The request has too many tokens"),
-    **_TEXT_KINDS,
-    Overloaded: _kind("overloaded", 429, "Too many tokens are waiting"),
-    # Not a standard status: what proxies log for a client that hung up.
-    ClientGone: _kind("client_gone", 499, "The client hung up", "cancelled"),
-    StageFailed: _kind("stage_failed", 500, "A stage of the model failed", "failed"),
-    NotFinite: _kind("not_finite", 500, "The model gave no finite number", "failed"),
-    NotReady: _kind("not_ready", 503, "The service does not answer now"),
-    RequestTimeout: _kind("request_timeout", 504, "The answer took too long", "failed"),
-}
-
-_PLAIN_KINDS = {404: _NOT_FOUND, 405: _WRONG_METHOD}
-
-
 def problem_of(error: BaseException) -> Problem:
-    """The problem of any error: that of its nearest ancestor in the table, else a bug."""
-    kind = _kind_of(error)
-    if kind is None or not isinstance(error, ServiceError):
-        return Problem(kind=_BUG, detail="This is a bug in the service; its log tells more.")
-    return Problem(kind=kind, detail=str(error), members=error.members, headers=error.headers)
+    """The problem document of an error. What was not raised on purpose tells no detail."""
+    cause = error.cause if isinstance(error, TextRefused) else error
+    for ancestor in type(cause).__mro__:
+        kind = KINDS.get(ancestor)
+        if kind is not None:
+            members = error.members if isinstance(error, ServiceError) else {}
+            headers = error.headers if isinstance(error, ServiceError) else {}
+            return Problem(kind=kind, detail=str(error), members=members, headers=headers)
+    return Problem(kind=UNEXPECTED, detail="This is a bug of the service; its log tells more.")
 
 
 def problem_of_status(status: int, detail: str, headers: Mapping[str, str]) -> Problem:
-    """The problem of a plain HTTP status: an unknown route or a wrong method."""
-    return Problem(kind=_PLAIN_KINDS.get(status, _BAD_REQUEST), detail=detail, headers=headers)
-
-
-def _kind_of(error: BaseException) -> ProblemKind | None:
-    if isinstance(error, TextRefused):
-        return error.kind
-    return next((KINDS[ancestor] for ancestor in type(error).__mro__ if ancestor in KINDS), None)
+    """The problem document of an error that the web framework raised: unknown route or method."""
+    kind = _FRAMEWORK.get(status, ProblemKind(status, "http", "The request was refused"))
+    return Problem(kind=kind, detail=detail, headers=headers)

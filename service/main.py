@@ -53,13 +53,6 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    if config.workers > 1:
-        # uvicorn takes it from WEB_CONCURRENCY. A second process would count for itself, and a
-        # scrape of /metrics would meet either.
-        raise ConfigurationError(
-            f"WEB_CONCURRENCY asks for {config.workers} processes, but one process owns the model "
-            "and its metrics; unset it, and start more instances to scale"
-        )
     server = _Server(config, app.state.served)
     with _listening(settings) as listener, _signals_end_quietly():
         host, port = listener.getsockname()[:2]

@@ -1,85 +1,134 @@
-"""Every setting of the service, in one object; nothing else reads the environment."""
+"""Every setting of the service, with its default and limits, and how they are read.
+
+Each is an environment variable PATAMAR_<NAME>. Nothing else in the service reads the environment,
+and nothing here changes once it is read.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from multi_exit.errors import ConfigurationError
-from multi_exit.runner import ProviderChoice
 
-_PREFIX = "PATAMAR_"
+PREFIX = "PATAMAR_"
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class Settings(BaseSettings):
-    """Settings, each also an environment variable PATAMAR_NAME."""
+    """What an operator may choose. Frozen; make it with `load_settings`."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
-    bundle: Path = Field(description="sealed bundle to serve")
-    host: str = Field("127.0.0.1", description="address to listen on")
+    bundle: Path = Field(description="folder of the sealed bundle to serve")
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    provider: ProviderChoice = Field("auto", description="where stages run: auto, cpu or cuda")
-    threads: int = Field(0, ge=0, description="threads of the stages; 0 for all there are")
-    default_threshold: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="entropy threshold of requests that name none; else the bundle's default point",
+    provider: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where stages run; cuda that is not to be had stops the start"
     )
-    default_point: str | None = Field(
-        None, description="operating point of requests that name nothing, instead of the bundle's"
-    )
-    max_body_bytes: int = Field(4 * 2**20, gt=0, description="413 beyond this")
-    max_texts: int = Field(1024, gt=0, description="texts of one request; 422 beyond this")
-    max_waiting_tokens: int = Field(
-        200_000, gt=0, description="padded tokens admitted and not yet answered; 429 beyond this"
-    )
-    max_batch_rows: int = Field(32, gt=0, description="texts of one micro-batch")
-    max_batch_tokens: int = Field(4096, gt=0, description="padded tokens of one micro-batch")
-    max_top_k: int = Field(100, gt=0, description="largest top_k of a request; 422 beyond this")
-    request_timeout_seconds: float = Field(30.0, gt=0, description="504 beyond this")
-    body_timeout_seconds: float = Field(
-        10.0, gt=0, description="time for a request's body to arrive; 408 beyond this"
-    )
-    drain_seconds: int = Field(
-        20, gt=0, description="time to answer what was accepted after SIGTERM"
-    )
-    max_tokenising_characters: int = Field(
-        8 * 2**20, gt=0, description="characters that wait to be tokenised; 429 beyond this"
+    threads: int = Field(
+        0, ge=0, description="threads of the stages; 0 reads the CPU quota and affinity"
     )
     api_key: SecretStr | None = Field(
-        None, description="if set, /classify and /model ask for it: Authorization: Bearer KEY"
+        None, description="if set, /classify and /model want `Authorization: Bearer <key>`"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info")
+
+    default_threshold: float | None = Field(
+        None, ge=0, le=1, description="entropy threshold of requests that name no policy"
+    )
+    default_point: str | None = Field(
+        None,
+        min_length=1,
+        description="operating point of requests that name no policy; without this and "
+        "default_threshold it is the bundle's own default, or else full depth",
+    )
+
+    max_body_bytes: int = Field(2 * 2**20, gt=0, description="413 beyond this")
+    max_texts: int = Field(1_000, gt=0, description="inputs a request; 422 beyond this")
+    max_top_k: int = Field(100, gt=0, description="labels an answer may list; 422 beyond this")
+    max_waiting_tokens: int = Field(
+        200_000, gt=0, description="padded tokens accepted and not answered yet; 429 beyond this"
+    )
+    max_tokenising_characters: int = Field(
+        8_000_000, gt=0, description="characters that wait to become tokens; 429 beyond this"
+    )
+    max_batch_rows: int = Field(32, gt=0, description="texts that run a stage together, at most")
+    max_batch_tokens: int = Field(
+        2_048,
+        gt=0,
+        description="padded tokens that run a stage together, at most (one text always may); "
+        "more pays on a GPU only",
+    )
+
+    request_timeout_seconds: float = Field(
+        30.0, gt=0, description="504 for a request that is not answered by then"
+    )
+    body_timeout_seconds: float = Field(
+        10.0, gt=0, description="408 for a request whose body has not arrived by then"
+    )
+    drain_seconds: int = Field(
+        20, ge=1, description="after SIGTERM, time to answer what was accepted"
+    )
+    log_level: LogLevel = Field("info", description="least severe level that is logged")
+
+    @model_validator(mode="after")
+    def _one_default(self) -> Self:
+        if self.default_threshold is not None and self.default_point is not None:
+            raise ValueError("set default_threshold or default_point, not both")
+        return self
 
 
 def load_settings(**given: Any) -> Settings:
-    """Settings from arguments, then environment, then defaults.
+    """Settings from the environment; what is given by name wins.
 
-    Raises ConfigurationError that names every wrong value, and every PATAMAR_ variable that is
-    no setting: a misspelt one would be ignored in silence.
+    Raises ConfigurationError for a wrong value and for a PATAMAR_ name that does not exist.
     """
-    known = {f"{_PREFIX}{name}".upper() for name in Settings.model_fields}
-    unknown = sorted(
-        name
-        for name in os.environ
-        if name.upper().startswith(_PREFIX) and name.upper() not in known
-    )
-    if unknown:
-        raise ConfigurationError(
-            f"unknown environment variable {unknown[0]}; known are {', '.join(sorted(known))}"
-        )
+    refuse_unknown_names(os.environ)
+    refuse_more_workers(os.environ)
     try:
         return Settings(**given)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))} (or {_PREFIX}"
-            f"{'_'.join(map(str, problem['loc'])).upper()}): {problem['msg']}"
-            for problem in error.errors()
+        raise ConfigurationError(_sentence(error)) from error
+
+
+def refuse_unknown_names(environment: Mapping[str, str]) -> None:
+    """Raises ConfigurationError for a misspelt name: pydantic-settings would ignore it."""
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    unknown = sorted(
+        name
+        for name in environment
+        if name.upper().startswith(PREFIX) and name.upper() not in known
+    )
+    if unknown:
+        raise ConfigurationError(
+            f"unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}"
         )
-        raise ConfigurationError(f"settings: {problems}") from error
+
+
+def refuse_more_workers(environment: Mapping[str, str]) -> None:
+    """Raises ConfigurationError where the environment asks uvicorn for several processes.
+
+    One process owns the model and its metrics: a second one would answer /metrics with counters
+    of its own, and a scrape would hit either.
+    """
+    wanted = environment.get("WEB_CONCURRENCY", "1")
+    if wanted != "1":
+        raise ConfigurationError(
+            f"WEB_CONCURRENCY={wanted} asks for several processes, but one process owns the model "
+            "and its metrics; unset it, and start more instances to scale"
+        )
+
+
+def _sentence(error: ValidationError) -> str:
+    # The value is left out: it may be a secret.
+    problems = []
+    for problem in error.errors(include_url=False, include_input=False):
+        names = [f"{PREFIX}{str(part).upper()}" for part in problem["loc"][:1]]
+        message = problem["msg"].removeprefix("Value error, ")
+        problems.append(": ".join([*names, message]))
+    return "; ".join(problems)

@@ -10,11 +10,12 @@ itself goes back to Du et al. 2018.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from training.losses.joint import ExitTerms, Gate, open_gate
+from training.losses.joint import ExitTerms, Gate, TermGradients, open_gate
 from training.model import ExitBatch
 
 
@@ -33,42 +34,56 @@ def angles_by_exit(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
     return torch.rad2deg(torch.acos(cosine.clamp(-1.0, 1.0)))
 
 
-def representation_gate(terms: ExitTerms, batch: ExitBatch, largest_degrees: float) -> Gate:
-    """Decides exit by exit, from gradients at that exit's representations and label embeddings."""
+def representation_gate(
+    terms: ExitTerms, batch: ExitBatch, loss_scale: float, *, largest_degrees: float
+) -> Gate:
+    """Decides exit by exit, from gradients at that exit's representations and label embeddings.
+
+    loss_scale keeps gradients in half precision from vanishing; angles do not depend on it.
+    """
     at = (batch.representations, batch.label_embeddings)
-    reference = _gradients(terms.cross_entropy.sum(), at)
+    reference = _gradients(loss_scale * terms.cross_entropy.sum(), at)
     contrastive = teacher = None
     if terms.contrastive is not None:
-        contrastive = angles_by_exit(reference, _gradients(terms.contrastive.sum(), at))
+        found = _gradients(loss_scale * terms.contrastive.sum(), at)
+        contrastive = angles_by_exit(reference, found)
     if terms.teacher is not None:
-        found = angles_by_exit(reference, _gradients(terms.teacher.sum(), at))
+        found = _gradients(loss_scale * terms.teacher.sum(), at)
         # The last exit is the teacher: its side is detached, so it has no angle.
-        teacher = found[:-1]
+        teacher = angles_by_exit(reference, found)[:-1]
     return _gate(terms, contrastive, teacher, largest_degrees)
 
 
 def parameter_gate(
     terms: ExitTerms,
     batch: ExitBatch,
-    largest_degrees: float,
+    loss_scale: float,
     *,
+    largest_degrees: float,
     weights: Tensor,
     parameters: Sequence[nn.Parameter],
 ) -> Gate:
     """Decides once a mini-batch for all exits, from gradients at all trained parameters.
 
-    The gradients are those of the weighted sums over exits; weights [exits].
+    The gradients are those of the weighted sums over exits; weights [exits]. They are returned,
+    so that the step needs no further backward pass.
     """
     exits = len(terms.cross_entropy)
-    reference = _gradients((weights * terms.cross_entropy).sum(), parameters)
+    reference = _gradients(loss_scale * (weights * terms.cross_entropy).sum(), parameters)
     contrastive = teacher = None
+    contrastive_degrees = teacher_degrees = None
     if terms.contrastive is not None:
-        found = _gradients((weights * terms.contrastive).sum(), parameters)
-        contrastive = angle_degrees(reference, found).expand(exits)
+        contrastive = _gradients(loss_scale * (weights * terms.contrastive).sum(), parameters)
+        contrastive_degrees = angle_degrees(reference, contrastive)
+        contrastive = contrastive if contrastive_degrees <= largest_degrees else None
+        contrastive_degrees = contrastive_degrees.expand(exits)
     if terms.teacher is not None:
-        found = _gradients((weights[:-1] * terms.teacher).sum(), parameters)
-        teacher = angle_degrees(reference, found).expand(exits - 1)
-    return _gate(terms, contrastive, teacher, largest_degrees)
+        teacher = _gradients(loss_scale * (weights[:-1] * terms.teacher).sum(), parameters)
+        teacher_degrees = angle_degrees(reference, teacher)
+        teacher = teacher if teacher_degrees <= largest_degrees else None
+        teacher_degrees = teacher_degrees.expand(exits - 1)
+    gate = _gate(terms, contrastive_degrees, teacher_degrees, largest_degrees)
+    return replace(gate, gradients=TermGradients(reference, contrastive, teacher))
 
 
 def _gate(
@@ -90,18 +105,24 @@ def _keeps(degrees: Tensor, largest_degrees: float) -> Tensor:
     return (degrees <= largest_degrees).float()
 
 
-def _gradients(loss: Tensor, at: Sequence[Tensor]) -> list[Tensor]:
-    found = torch.autograd.grad(loss, list(at), retain_graph=True, allow_unused=True)
-    return [
-        torch.zeros_like(tensor) if gradient is None else gradient
-        for tensor, gradient in zip(at, found, strict=True)
-    ]
+def _gradients(loss: Tensor, at: Sequence[Tensor]) -> Sequence[Tensor]:
+    return torch.autograd.grad(
+        loss, list(at), retain_graph=True, allow_unused=True, materialize_grads=True
+    )
 
 
 def _dot(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
-    """Sum of products over all pieces, [exits]; in float64, where small squares do not vanish."""
-    products = [
-        (a.double() * b.double()).reshape(len(a), -1).sum(dim=1)
-        for a, b in zip(first, second, strict=True)
-    ]
+    """Sum of products over all pieces, [exits]; pieces are added up in float64.
+
+    Within a piece in float32 at least: 20 million parameters in float64 take longer than a
+    backward pass.
+    """
+    products = []
+    for a, b in zip(first, second, strict=True):
+        rows, columns = _wide(a).reshape(len(a), 1, -1), _wide(b).reshape(len(b), -1, 1)
+        products.append(torch.bmm(rows, columns).flatten().double())
     return torch.stack(products).sum(dim=0)
+
+
+def _wide(piece: Tensor) -> Tensor:
+    return piece if piece.dtype == torch.float64 else piece.float()

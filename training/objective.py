@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -15,22 +15,38 @@ from training.gradients import parameter_gate, representation_gate
 from training.losses.aligned_contrastive import aligned_contrastive
 from training.losses.contrastive_teacher import contrastive_teacher
 from training.losses.cross_entropy import cross_entropy
-from training.losses.joint import ExitTerms, Gate, joint_loss, open_gate
+from training.losses.joint import ExitTerms, Gate, joint_gradients, joint_loss, open_gate
 from training.losses.supervised_contrastive import supervised_contrastive
 from training.model import ExitBatch
 
 # Representations, label embeddings [exits, ...] and labels to a term [exits] or [exits - 1].
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
-GateRule = Callable[[ExitTerms, ExitBatch], Gate]
+# Terms, what they were computed from, and the factor that keeps half precision from vanishing.
+GateRule = Callable[[ExitTerms, ExitBatch, float], Gate]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectiveValue:
-    """Loss of one mini-batch, with what made it up, for the log."""
+    """Loss of one mini-batch, with what made it up.
+
+    gradients: those of the total at the parameters, times `loss_scale`, where the gate has them
+    already; else None, and `total` is to be differentiated.
+    """
 
     total: Tensor
     terms: ExitTerms
     gate: Gate
+    gradients: Sequence[Tensor] | None = None
+
+    def detached(self) -> ObjectiveValue:
+        """The numbers alone, without graph and gradients, which are large."""
+        contrastive, teacher = self.terms.contrastive, self.terms.teacher
+        terms = ExitTerms(
+            cross_entropy=self.terms.cross_entropy.detach(),
+            contrastive=None if contrastive is None else contrastive.detach(),
+            teacher=None if teacher is None else teacher.detach(),
+        )
+        return ObjectiveValue(self.total.detach(), terms, self.gate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,15 +64,15 @@ class Objective:
     contrastive_weight: float
     teacher_weight: float
 
-    def __call__(self, batch: ExitBatch, labels: Tensor) -> ObjectiveValue:
-        """batch: outputs of every exit; labels int64 [batch]."""
+    def __call__(self, batch: ExitBatch, labels: Tensor, loss_scale: float = 1.0) -> ObjectiveValue:
+        """batch: outputs of every exit; labels int64 [batch]. The total itself is not scaled."""
         arguments = (batch.representations, batch.label_embeddings, labels)
         terms = ExitTerms(
             cross_entropy=cross_entropy(batch.logits, labels),
             contrastive=self.contrastive and self.contrastive(*arguments),
             teacher=self.teacher and self.teacher(*arguments),
         )
-        gate = self.gate(terms, batch)
+        gate = self.gate(terms, batch, loss_scale)
         total = joint_loss(
             terms,
             gate,
@@ -64,7 +80,14 @@ class Objective:
             contrastive_weight=self.contrastive_weight,
             teacher_weight=self.teacher_weight,
         )
-        return ObjectiveValue(total, terms, gate)
+        gradients = None
+        if gate.gradients is not None:
+            gradients = joint_gradients(
+                gate.gradients,
+                contrastive_weight=self.contrastive_weight,
+                teacher_weight=self.teacher_weight,
+            )
+        return ObjectiveValue(total, terms, replace(gate, gradients=None), gradients)
 
 
 def make_objective(
@@ -104,7 +127,7 @@ def make_objective(
         parameter_gate,
         largest_degrees=config.largest_angle,
         weights=weights,
-        parameters=[parameter for parameter in parameters if parameter.requires_grad],
+        parameters=parameters,
     )
     gates: dict[str, GateRule] = {
         "representation": representation,
@@ -123,6 +146,19 @@ def make_objective(
     )
 
 
-def keep_all(terms: ExitTerms, batch: ExitBatch) -> Gate:
+def keep_all(terms: ExitTerms, batch: ExitBatch, loss_scale: float) -> Gate:
     """The gate of a method without one."""
     return open_gate(len(terms.cross_entropy), terms.cross_entropy.device)
+
+
+def differentiate(
+    value: ObjectiveValue, parameters: Sequence[nn.Parameter], scaler: torch.amp.GradScaler
+) -> None:
+    """Fills the parameters' gradients with those of the total, scaled by the scaler."""
+    if value.gradients is None:
+        torch.autograd.backward(scaler.scale(value.total))
+        return
+    # Lets the scaler know its device; these gradients were scaled when they were computed.
+    scaler.scale(value.total.detach())
+    for parameter, gradient in zip(parameters, value.gradients, strict=True):
+        parameter.grad = gradient

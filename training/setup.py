@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from tokenizers import Tokenizer
+from torch import nn
 
 from multi_exit.errors import ConfigurationError
 from multi_exit.text_encoder import TextEncoder
@@ -36,6 +37,11 @@ class Run:
     scaler: torch.amp.GradScaler
     train: EncodedSplit
     validation: EncodedSplit
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All trained parameters, in the order in which the objective differentiates."""
+        return trained_parameters(self.model)
 
     @property
     def steps_an_epoch(self) -> int:
@@ -76,7 +82,7 @@ def set_up(config: TrainingConfig) -> Run:
         objective=make_objective(
             config.objective,
             exits=len(model.exits),
-            parameters=list(model.parameters()),
+            parameters=trained_parameters(model),
             device=device,
         ),
         optimiser=make_optimiser(model, config.optimiser),
@@ -84,6 +90,11 @@ def set_up(config: TrainingConfig) -> Run:
         train=encode_split(encoder, splits.train, splits.labels, "training"),
         validation=encode_split(encoder, splits.validation, splits.labels, "validation"),
     )
+
+
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Parameters that the optimiser moves, in the model's own order."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _make_model(config: TrainingConfig, source: str, labels: int) -> MultiExitModel:

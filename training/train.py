@@ -24,7 +24,7 @@ from training.checkpoint import (
 from training.config import TrainingConfig
 from training.evaluate import make_report, run_every_exit
 from training.history import History
-from training.objective import ObjectiveValue
+from training.objective import ObjectiveValue, differentiate
 from training.optimiser import clip_gradients, set_learning_rate
 from training.precision import autocast
 from training.resume import RunFolder, RunState, restore_scaler, scaler_state
@@ -145,20 +145,19 @@ def _train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> 
     set_learning_rate(run.optimiser, step=step, steps=run.steps, warmup_share=settings.warmup_share)
     with autocast(run.device, run.precision):
         outputs = run.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-    value = run.objective(outputs, batch.labels)
+    loss_scale = run.scaler.get_scale()
+    value = run.objective(outputs, batch.labels, loss_scale)
     every = run.config.objective.log_angles_every
     if every and step % every == 0:
-        representation, parameters = run.objective.both_scopes
-        history.angles(
-            step + 1, representation(value.terms, outputs), parameters(value.terms, outputs)
-        )
+        gates = [scope(value.terms, outputs, loss_scale) for scope in run.objective.both_scopes]
+        history.angles(step + 1, *gates)
     run.optimiser.zero_grad()
-    torch.autograd.backward(run.scaler.scale(value.total))
+    differentiate(value, run.parameters, run.scaler)
     run.scaler.unscale_(run.optimiser)
     clip_gradients(run.model, settings.gradient_clip)
     run.scaler.step(run.optimiser)
     run.scaler.update()
-    return value
+    return value.detached()
 
 
 def _judge(run: Run, folder: RunFolder, state: RunState, epoch: int) -> RunState:

@@ -164,7 +164,6 @@ def _stage(rng: np.random.Generator, *, first: bool, last: bool, spin: int) -> o
         "U": rng.normal(size=(HIDDEN, HIDDEN)).astype(np.float32) * 0.6,
         "V": rng.normal(size=(HIDDEN, len(LABELS))).astype(np.float32) * 5,
         "one": np.array([1], np.int64),
-        "flat": np.array([-1], np.int64),
         "last_axis": np.array([2], np.int64),
         "scale": np.array(-1 / np.log(len(LABELS)), np.float32),
         "zero": np.array(0, np.float32),
@@ -203,10 +202,8 @@ def _stage(rng: np.random.Generator, *, first: bool, last: bool, spin: int) -> o
     node("Add", "logits_plain idle", "logits")
     node("LogSoftmax", "logits", "log_p", axis=-1)
     node("Exp", "log_p", "p")
-    node("Unsqueeze", "p one", "p_row")
-    node("Unsqueeze", "log_p last_axis", "log_p_column")
-    node("MatMul", "p_row log_p_column", "negative_row")
-    node("Reshape", "negative_row flat", "negative")
+    node("Mul", "p log_p", "terms")
+    node("ReduceSum", "terms one", "negative", keepdims=0)
     node("Mul", "negative scale", "raw_entropy")
     node("Clip", "raw_entropy zero unit", "entropy")
     outputs = {"logits": ["rows", len(LABELS)], "entropy": ["rows"]}

@@ -37,7 +37,7 @@ def test_a_subclass_is_found_by_its_ancestor() -> None:
 
     problem = problem_of(Slower("later"))
     assert problem.kind.status == 503
-    assert int(problem.headers["Retry-After"]) >= 1
+    assert problem.headers == {"Retry-After": "1"}
 
 
 def test_what_was_not_raised_on_purpose_tells_no_detail() -> None:
@@ -47,7 +47,7 @@ def test_what_was_not_raised_on_purpose_tells_no_detail() -> None:
 
 
 def test_errors_about_bundles_are_never_explained_to_clients() -> None:
-    assert problem_of(shared.BundleError("/srv/models/secret")).kind.name == "internal"
+    assert problem_of(shared.BundleError("/srv/models/secret")).kind is errors.UNEXPECTED
 
 
 @pytest.mark.parametrize(

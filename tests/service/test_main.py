@@ -123,6 +123,6 @@ def test_a_provider_that_is_not_to_be_had_is_a_refusal_in_one_sentence(
 def test_wrong_settings_are_refusals_in_one_sentence(tiny_bundle: Bundle) -> None:
     command = _command(tiny_bundle.path)
     assert "PATAMAR_MAX_TEXT;" in _refusal(*command, PATAMAR_MAX_TEXT="3")
-    assert "WEB_CONCURRENCY asks for 3 processes" in _refusal(*command, WEB_CONCURRENCY="3")
+    assert "WEB_CONCURRENCY=3 asks for several processes" in _refusal(*command, WEB_CONCURRENCY="3")
     assert "cannot listen on 192.0.2.1" in _refusal(*command, "--host", "192.0.2.1")
     assert "not a bundle" in _refusal(*_command(Path("/nonexistent")))

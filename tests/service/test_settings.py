@@ -23,7 +23,7 @@ def test_a_name_that_is_no_setting_stops_the_start(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "1")
-    with pytest.raises(ConfigurationError, match=f"unknown .*{name};.*PATAMAR_MAX_BATCH_ROWS"):
+    with pytest.raises(ConfigurationError, match=f"unknown setting {name}.*PATAMAR_MAX_BATCH_ROWS"):
         load_settings(bundle=Path("b"))
 
 
@@ -46,8 +46,19 @@ def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, valu
 
 
 def test_a_missing_bundle_is_named_by_its_variable() -> None:
-    with pytest.raises(ConfigurationError, match=r"PATAMAR_BUNDLE.*Field required"):
+    with pytest.raises(ConfigurationError, match="PATAMAR_BUNDLE: Field required"):
         load_settings()
+
+
+def test_two_defaults_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="not both"):
+        load_settings(bundle=Path("b"), default_threshold=0.1, default_point="fast")
+
+
+def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEB_CONCURRENCY", "4")
+    with pytest.raises(ConfigurationError, match="one process owns the model"):
+        load_settings(bundle=Path("b"))
 
 
 def test_a_secret_is_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,3 +75,7 @@ def test_settings_do_not_change_once_read() -> None:
     settings = Settings(bundle=Path("b"))
     with pytest.raises(ValidationError):
         settings.port = 1
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert all(field.description for field in Settings.model_fields.values())

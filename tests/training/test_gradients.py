@@ -61,7 +61,7 @@ def test_the_representation_gate_drops_only_what_opposes_at_its_own_exit() -> No
         contrastive=pull(directions),
         teacher=pull(directions)[:-1],
     )
-    gate = representation_gate(terms, batch, 90.0)
+    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
     assert gate.contrastive.tolist() == [1.0, 1.0, 0.0, 0.0]
     assert gate.teacher.tolist() == [1.0, 1.0, 0.0]
     assert gate.contrastive_degrees is not None
@@ -73,9 +73,21 @@ def test_the_largest_angle_is_a_setting_and_counts_as_kept() -> None:
     terms = ExitTerms(
         cross_entropy=pull(torch.tensor([[1.0, 0.0]]).expand(3, 2)), contrastive=pull(directions)
     )
-    assert representation_gate(terms, batch, 180.0).contrastive.tolist() == [1.0, 1.0, 1.0]
-    assert representation_gate(terms, batch, 95.0).contrastive.tolist() == [1.0, 1.0, 0.0]
-    assert representation_gate(terms, batch, 45.0).contrastive.tolist() == [1.0, 0.0, 0.0]
+    assert representation_gate(terms, batch, 1.0, largest_degrees=180.0).contrastive.tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
+    assert representation_gate(terms, batch, 1.0, largest_degrees=95.0).contrastive.tolist() == [
+        1.0,
+        1.0,
+        0.0,
+    ]
+    assert representation_gate(terms, batch, 1.0, largest_degrees=45.0).contrastive.tolist() == [
+        1.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_a_term_without_gradient_opposes_nothing_and_is_kept() -> None:
@@ -83,7 +95,7 @@ def test_a_term_without_gradient_opposes_nothing_and_is_kept() -> None:
     terms = ExitTerms(
         cross_entropy=pull(torch.tensor([[1.0, 0.0]])), contrastive=pull(torch.zeros(1, 2))
     )
-    gate = representation_gate(terms, batch, 90.0)
+    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
     assert gate.contrastive_degrees is not None
     assert gate.contrastive_degrees.tolist() == [90.0]
     assert gate.contrastive.tolist() == [1.0]
@@ -93,13 +105,15 @@ def test_a_gradient_that_is_not_a_number_is_dropped() -> None:
     batch, _, pull = _batch([0.0])
     along = torch.tensor([[1.0, 0.0]])
     terms = ExitTerms(cross_entropy=pull(along), contrastive=pull(along * float("nan")))
-    assert representation_gate(terms, batch, 180.0).contrastive.tolist() == [0.0]
+    assert representation_gate(terms, batch, 1.0, largest_degrees=180.0).contrastive.tolist() == [
+        0.0
+    ]
 
 
 def test_terms_that_are_absent_are_kept_and_have_no_angle() -> None:
     batch, _, pull = _batch([0.0, 0.0])
     gate = representation_gate(
-        ExitTerms(cross_entropy=pull(torch.ones(2, 2))), batch, largest_degrees=90.0
+        ExitTerms(cross_entropy=pull(torch.ones(2, 2))), batch, 1.0, largest_degrees=90.0
     )
     assert gate.contrastive.tolist() == [1.0, 1.0]
     assert gate.teacher.tolist() == [1.0]
@@ -128,7 +142,8 @@ def test_the_parameter_gate_looks_at_all_parameters_and_weights_at_once() -> Non
     gate = parameter_gate(
         terms(),
         ExitBatch(empty, empty, empty),
-        90.0,
+        1.0,
+        largest_degrees=90.0,
         weights=weights,
         parameters=[*parameters, unused],
     )
@@ -154,7 +169,7 @@ def test_an_angle_of_exactly_the_largest_is_kept() -> None:
         cross_entropy=pull(torch.tensor([[2.0, 0.0]])),
         contrastive=pull(torch.tensor([[0.0, 3.0]])),
     )
-    gate = representation_gate(terms, batch, 90.0)
+    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
     assert gate.contrastive_degrees is not None
     assert gate.contrastive_degrees.tolist() == [90.0]
     assert gate.contrastive.tolist() == [1.0]
@@ -170,7 +185,7 @@ def test_the_representation_gate_looks_at_label_embeddings_too() -> None:
     terms = ExitTerms(
         cross_entropy=by_point + by_embedding, contrastive=share * by_point - by_embedding
     )
-    gate = representation_gate(terms, batch, 90.0)
+    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
     assert gate.contrastive.tolist() == [0.0, 1.0]
 
 
@@ -187,7 +202,8 @@ def test_the_parameter_gate_weighs_the_teacher_exit_by_exit() -> None:
         gate = parameter_gate(
             terms,
             ExitBatch(empty, empty, empty),
-            90.0,
+            1.0,
+            largest_degrees=90.0,
             weights=given_weights,
             parameters=[parameter],
         )

@@ -15,7 +15,7 @@ from training.losses.cross_entropy import cross_entropy
 from training.losses.joint import ExitTerms
 from training.losses.supervised_contrastive import supervised_contrastive
 from training.model import ExitBatch
-from training.objective import Objective, make_objective
+from training.objective import Objective, differentiate, make_objective
 
 EXITS, LABELS = 3, torch.tensor([0, 1, 1, 2, 0])
 CPU = torch.device("cpu")
@@ -53,7 +53,9 @@ def _by_hand(method: Method, batch: ExitBatch, weights: Tensor) -> Tensor:
     contrastive = terms["scl" if method == "ce+scl" else "acl"]
     gate, teacher_gate = torch.ones(EXITS), torch.ones(EXITS - 1)
     if method in ("acl-grad", "acl-cl"):
-        found = representation_gate(ExitTerms(terms["ce"], contrastive, terms["cl"]), batch, 90.0)
+        found = representation_gate(
+            ExitTerms(terms["ce"], contrastive, terms["cl"]), batch, 1.0, largest_degrees=90.0
+        )
         gate, teacher_gate = found.contrastive, found.teacher
     total = total + 0.3 * (weights * gate * contrastive).sum()
     if method == "acl-cl":
@@ -110,6 +112,36 @@ def test_one_exit_has_no_teacher() -> None:
 def test_weights_of_another_number_than_exits_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="2 exit_weights for 3 exits"):
         _objective(exit_weights=[0.5, 0.5])
+
+
+@pytest.mark.parametrize("largest_angle", [0.0, 90.0, 180.0])
+@pytest.mark.parametrize("method", ["acl-grad", "acl-cl"])
+def test_gradients_of_the_parameters_scope_are_those_of_its_total(
+    method: Method, largest_angle: float
+) -> None:
+    torch.manual_seed(3)
+    first, unused = torch.nn.Linear(6, 8), torch.nn.Parameter(torch.ones(2))
+    embeddings = torch.nn.Parameter(torch.randn(EXITS, 3, 8))
+    parameters = [*first.parameters(), embeddings, unused]
+    config = ObjectiveConfig(
+        method=method,
+        gate="parameters",
+        largest_angle=largest_angle,
+        exit_weights=(0.5, 0.25, 0.25),
+        contrastive_weight=0.3,
+        teacher_weight=0.7,
+    )
+    objective = make_objective(config, exits=EXITS, parameters=parameters, device=CPU)
+    points = first(torch.randn(EXITS, len(LABELS), 6)).tanh()
+    batch = ExitBatch(points, embeddings, points @ embeddings.mT)
+    value = objective(batch, LABELS, 8.0)
+    expected = torch.autograd.grad(
+        value.total, parameters, allow_unused=True, materialize_grads=True
+    )
+    differentiate(value, parameters, torch.amp.GradScaler("cpu", enabled=False))
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, 8.0 * gradient, atol=1e-5, rtol=1e-4)
 
 
 def test_the_parameters_scope_decides_once_for_all_exits() -> None:

@@ -234,6 +234,22 @@ def test_half_precision_trains_and_resumes(
     assert _weights(train(config, tmp_path / "stopped").path) == _weights(straight.path)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_parameters_scope_trains(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path, precision: str
+) -> None:
+    # Nothing is above 180 degrees, so it must go the way of a run without a gate.
+    runs = {"precision": precision, "epochs": 1}
+    for gate in ("parameters", "none"):
+        objective = {"gate": gate, "largest_angle": 180.0}
+        train(small_config(few_texts, tiny_bert, objective=objective, run=runs), tmp_path / gate)
+    found, expected = (
+        load_file(tmp_path / gate / "model.safetensors") for gate in ("parameters", "none")
+    )
+    for name, weights in expected.items():
+        torch.testing.assert_close(found[name], weights, atol=2e-3, rtol=1e-2)
+
+
 @pytest.mark.parametrize("family", ["roberta", "mpnet", "electra", "distilbert"])
 def test_every_family_trains(
     make_backbone: MakeBackbone, few_texts: Path, tmp_path: Path, family: str
