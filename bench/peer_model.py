@@ -1,14 +1,20 @@
-"""The peer's model: a transformers sequence classifier with the backbone of our checkpoint.
+"""The peer's model: a transformers sequence classifier of the size of our checkpoint's backbone.
 
-Its head is not trained, so its answers mean nothing; its layers have the shape and the weights of
-ours, so its time does.
+Its weights are random, so its answers mean nothing; its layers have the shape of ours, so its
+time does.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+from tokenizers import Tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from training.checkpoint import load_checkpoint
 
@@ -18,11 +24,12 @@ def write_peer_model(checkpoint_path: Path, target: Path) -> None:
     checkpoint = load_checkpoint(checkpoint_path)
     labels = checkpoint.manifest.labels
     config = AutoConfig.from_pretrained(checkpoint_path, num_labels=len(labels))
-    model = AutoModelForSequenceClassification.from_config(config)
-    model.eval().save_pretrained(target)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(checkpoint.tokenizer_file),
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    model.save_pretrained(target)
+    tokenizer = Tokenizer.from_file(str(checkpoint.tokenizer_file))
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
         model_max_length=checkpoint.manifest.max_length,
-        pad_token="[PAD]",
+        pad_token=tokenizer.id_to_token(checkpoint.model.pad_token_id),
     )
-    tokenizer.save_pretrained(target)
+    wrapped.save_pretrained(target)

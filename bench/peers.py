@@ -1,8 +1,8 @@
 """Serves the same texts from Patamar and from the plainest peer, in interleaved rounds.
 
 Every server runs on the same machine with the same number of threads and stays up all the time;
-one at a time is asked. Random weights would do for time, but the peer gets the backbone of the
-bundle's checkpoint, so that both run layers of the same shape.
+one at a time is asked. The peer's model has the size of ours and random weights: it is timed,
+its answers are not looked at.
 """
 
 from __future__ import annotations

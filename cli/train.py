@@ -14,12 +14,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="folder of the checkpoint; a run is resumed there",
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="change a key of the configuration, such as objective.method=ce; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     from training.config import load_config
     from training.train import train
 
-    report = train(load_config(options.config), options.output)
+    report = train(load_config(options.config, options.set), options.output)
     print(report.table())
     return 0

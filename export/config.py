@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from multi_exit.errors import ConfigurationError
+from multi_exit.configuration import read_toml, validate
 
 
 class ExportConfig(BaseModel):
@@ -48,16 +47,4 @@ class ExportConfig(BaseModel):
 
 def load_export_config(path: Path) -> ExportConfig:
     """Reads an export configuration. Raises ConfigurationError that names file and key."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
-    try:
-        return ExportConfig.model_validate(content)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        )
-        raise ConfigurationError(f"{path}: {problems}") from error
+    return validate(ExportConfig, read_toml(path), path)

@@ -26,6 +26,7 @@ MANIFEST_FILE = "bundle.json"
 
 Precision = Literal["fp32", "fp16", "int8"]
 TokenInput = Literal["input_ids", "attention_mask", "token_type_ids"]
+_TOKEN_INPUTS: tuple[TokenInput, ...] = ("input_ids", "attention_mask", "token_type_ids")
 # A plain name: a manifest must not be able to point outside its folder.
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -130,6 +131,14 @@ class BundleManifest(_Frozen):
             "length_buckets must ascend to max_length": list(self.length_buckets)
             == sorted(set(self.length_buckets))
             and self.length_buckets[-1] == self.max_length,
+            "model_inputs must be input_ids, attention_mask, perhaps token_type_ids": (
+                self.model_inputs in (_TOKEN_INPUTS[:2], _TOKEN_INPUTS)
+            ),
+            "golden examples must have one label, entropy and row of logits an exit": all(
+                len(example.labels) == len(example.entropies) == len(self.exits)
+                and [len(row) for row in example.logits] == [len(self.labels)] * len(self.exits)
+                for example in self.golden
+            ),
             "files must list every file that is named": set(self.files) == named,
             "operating points must have one threshold an exit": all(
                 len(point.thresholds) == len(self.exits) for point in self.operating_points

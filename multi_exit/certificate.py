@@ -52,14 +52,15 @@ def consistency_certificate(
         p_value=p_value,
         upper_bound=binomial_upper_bound(errors, samples, delta),
         statement=(
-            f"At most {epsilon:.2%} of texts like the {samples:,} calibration texts get another "
-            f"label than at full depth, with {1 - delta:.0%} confidence ({errors:,} did)."
+            f"At most {_percent(epsilon)} of texts like the {samples:,} calibration texts get "
+            f"another label than at full depth, with {_percent(1 - delta)} confidence "
+            f"({errors:,} did)."
         ),
     )
 
 
 def binomial_tail(errors: int, samples: int, share: float) -> float:
-    """P(X <= errors) for X ~ Binomial(samples, share), to about 1e-13 relative.
+    """P(X <= errors) for X ~ Binomial(samples, share), to about 1e-12 relative.
 
     The largest term by Loader's saddle-point expansion ("Fast and accurate computation of
     binomial probabilities", 2000), which does not cancel as a difference of log-gammas does at
@@ -71,11 +72,17 @@ def binomial_tail(errors: int, samples: int, share: float) -> float:
         raise ValueError(f"errors must lie in 0..samples; got {errors} of {samples}")
     if errors == samples:
         return 1.0
+    rest_share = 1.0 - share
     if errors <= samples * share:
-        return _term(errors, samples, share) * _falling_sum(errors, samples, share)
+        return _term(errors, samples, share, rest_share) * _falling_sum(
+            errors, samples, share, rest_share
+        )
     # Above the mean the upper tail is the short one: its terms are those of the mirrored count.
+    # Both shares are handed on, since 1 - (1 - share) is no longer a small share.
     upper = samples - errors - 1
-    return 1.0 - _term(upper, samples, 1.0 - share) * _falling_sum(upper, samples, 1.0 - share)
+    return 1.0 - _term(upper, samples, rest_share, share) * _falling_sum(
+        upper, samples, rest_share, share
+    )
 
 
 def binomial_upper_bound(errors: int, samples: int, delta: float) -> float:
@@ -104,10 +111,15 @@ def _check_level(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie strictly between 0 and 1; got {value}")
 
 
-def _falling_sum(errors: int, samples: int, share: float) -> float:
+def _percent(share: float) -> str:
+    """A share as a percentage with all its digits: a rounded one could promise too much."""
+    return f"{100 * share:.12g}%"
+
+
+def _falling_sum(errors: int, samples: int, share: float, rest_share: float) -> float:
     """Sum over j <= errors of P(X = j) / P(X = errors), for errors not above the mean."""
     total, block_start, factor = 1.0, errors, 1.0
-    odds = (1.0 - share) / share
+    odds = rest_share / share
     # In blocks: the ratios fall below rounding long before 10 million terms.
     while block_start > 0 and factor > 1e-18 * total:
         j = np.arange(block_start, max(block_start - 4096, 0), -1, dtype=np.float64)
@@ -118,17 +130,18 @@ def _falling_sum(errors: int, samples: int, share: float) -> float:
     return total
 
 
-def _term(errors: int, samples: int, share: float) -> float:
+def _term(errors: int, samples: int, share: float, rest_share: float) -> float:
     """P(X = errors) for X ~ Binomial(samples, share), 0 <= errors < samples."""
     if errors == 0:
-        return math.exp(samples * math.log1p(-share))
+        log_rest = math.log(rest_share) if rest_share < 0.5 else math.log1p(-share)
+        return math.exp(samples * log_rest)
     rest = samples - errors
     log_term = (
         _stirling_error(samples)
         - _stirling_error(errors)
         - _stirling_error(rest)
         - _deviance(errors, samples * share)
-        - _deviance(rest, samples * (1.0 - share))
+        - _deviance(rest, samples * rest_share)
     )
     return math.exp(log_term) * math.sqrt(samples / (2.0 * math.pi * errors * rest))
 

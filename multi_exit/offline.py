@@ -109,14 +109,16 @@ def check_golden(runner: StageRunner, bundle: Bundle, encoder: TextEncoder) -> N
     outputs = every_exit(runner, manifest, encoded)
     for row, example in enumerate(manifest.golden):
         difference = float(np.abs(outputs.logits[row] - np.asarray(example.logits)).max())
+        entropy = float(np.abs(outputs.entropy[row] - np.asarray(example.entropies)).max())
         labels = tuple(manifest.labels[label] for label in outputs.labels[row])
-        # Written so that NaN fails.
-        if labels != example.labels or not difference <= manifest.golden_tolerance:
+        # Written so that NaN fails. Entropy moves at most twice as far as the logits do.
+        near = difference <= manifest.golden_tolerance and entropy <= 2 * manifest.golden_tolerance
+        if labels != example.labels or not near:
             raise BundleError(
                 f"golden example {row} of {bundle.path} differs by {difference:.2g} in a logit "
-                f"(allowed {manifest.golden_tolerance:.2g}), labels {labels} where "
-                f"{example.labels} were sealed; this machine computes otherwise than the one that "
-                "exported: export anew, or use another provider"
+                f"(allowed {manifest.golden_tolerance:.2g}), {entropy:.2g} in an entropy, "
+                f"labels {labels} where {example.labels} were sealed; this machine computes "
+                "otherwise than the one that exported: export anew, or use another provider"
             )
 
 

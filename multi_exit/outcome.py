@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from multi_exit.errors import PolicyError
 from multi_exit.policy import Policy
 
 
@@ -24,7 +25,15 @@ class ExitOutputs:
         return labels
 
     def exits_taken(self, policy: Policy) -> NDArray[np.int64]:
-        """Index of the exit at which each text leaves under the policy, [texts]."""
+        """Index of the exit at which each text leaves under the policy, [texts].
+
+        Raises PolicyError for a policy of another number of exits.
+        """
+        if len(policy.thresholds) != self.entropy.shape[1]:
+            raise PolicyError(
+                f"the policy has {len(policy.thresholds)} exits, the texts have "
+                f"{self.entropy.shape[1]} entropies"
+            )
         leaves = self.entropy < np.asarray(policy.thresholds)
         leaves[:, policy.deepest :] = True
         exits: NDArray[np.int64] = leaves.argmax(axis=1)

@@ -51,7 +51,8 @@ class Policy:
         """Whether a text with this entropy leaves at exit `exit_index` (counted from 0)."""
         # Strictly below: threshold 0 must mean full depth, even for entropy exactly 0.
         # NaN compares false, so a broken row goes on; whoever runs it must check and count it.
-        return exit_index >= self.deepest or entropy < self.thresholds[exit_index]
+        # float: numpy would round the threshold to float32 beside a float32 entropy.
+        return exit_index >= self.deepest or float(entropy) < self.thresholds[exit_index]
 
     def exit_index(self, entropies: Sequence[float]) -> int:
         """Index of the exit at which a text with these entropies, one an exit, leaves."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from multi_exit.errors import ConfigurationError
+from multi_exit.configuration import read_toml, validate
 from multi_exit.text_encoder import UnicodeForm
 from training.data.config import DataConfig
 from training.pooling import PoolingName
@@ -116,25 +116,15 @@ class TrainingConfig(_Section):
         return self
 
 
-def load_config(path: Path) -> TrainingConfig:
+def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainingConfig:
     """Reads a configuration; relative paths in it start at its own folder.
 
-    Raises ConfigurationError that names the file and every key that is wrong.
+    overrides: `section.key=value`, on top of the file. Raises ConfigurationError that names the
+    file and every key that is wrong.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    content = read_toml(path, overrides)
     _anchor_paths(content, path.parent)
-    try:
-        return TrainingConfig.model_validate(content)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        )
-        raise ConfigurationError(f"{path}: {problems}") from error
+    return validate(TrainingConfig, content, path)
 
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:

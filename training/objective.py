@@ -127,7 +127,7 @@ def make_objective(
         parameter_gate,
         largest_degrees=config.largest_angle,
         weights=weights,
-        parameters=parameters,
+        parameters=[parameter for parameter in parameters if parameter.requires_grad],
     )
     gates: dict[str, GateRule] = {
         "representation": representation,

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from multi_exit.errors import ConfigurationError
+from tests.conftest import FAMILIES, MakeBackbone
+from tests.training.models import random_tokens, small_model
 from training.config import Method, ObjectiveConfig
 from training.gradients import representation_gate
 from training.losses.aligned_contrastive import aligned_contrastive
@@ -195,3 +197,26 @@ def test_without_a_gate_acl_cl_keeps_every_term() -> None:
     assert value.gate.contrastive.tolist() == [1.0] * EXITS
     assert value.gate.teacher.tolist() == [1.0] * (EXITS - 1)
     assert value.gate.contrastive_degrees is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_of_the_parameters_scope_hold_for_real_models(
+    make_backbone: MakeBackbone, family: str
+) -> None:
+    # Gradients that share memory would be added up twice.
+    model = small_model(make_backbone(family))
+    parameters = list(model.parameters())
+    config = ObjectiveConfig(method="acl-cl", gate="parameters", largest_angle=180.0)
+    objective = make_objective(config, exits=EXITS, parameters=parameters, device=CPU)
+    vocabulary = model.backbone.config.vocab_size
+    outputs = model(**random_tokens(5, 9, vocabulary=vocabulary, pad=model.pad_token_id))
+    value = objective(outputs, LABELS)
+    expected = torch.autograd.grad(
+        value.total, parameters, allow_unused=True, materialize_grads=True
+    )
+    differentiate(value, parameters, torch.amp.GradScaler("cpu", enabled=False))
+    for (name, parameter), gradient in zip(model.named_parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(
+            parameter.grad, gradient, atol=1e-5, rtol=1e-3, msg=lambda text, name=name: name + text
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -150,7 +151,7 @@ def _watched(report: Callable[[], None]) -> Iterator[None]:
     writers = {
         str(Path(training.resume.__file__).with_name(f"{name}.py"))
         for name in ("resume", "checkpoint", "history")
-    }
+    } | {shutil.__file__}
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         if frame.f_code.co_filename in writers:
@@ -178,8 +179,8 @@ def test_ctrl_c_at_any_moment_of_writing_loses_nothing(
     assert moments > 1000
     generator = random.Random(0)
     # The last moments are those of the checkpoint itself and of tidying up behind it.
-    chosen = [generator.randrange(moments) for _ in range(8)]
-    chosen += [moments - generator.randrange(1, 120) for _ in range(8)]
+    chosen = [generator.randrange(moments) for _ in range(5)]
+    chosen += [moments - generator.randrange(1, 200) for _ in range(5)]
     for moment in chosen:
         left = moment
 
@@ -199,6 +200,24 @@ def test_ctrl_c_at_any_moment_of_writing_loses_nothing(
             _assert_equal_runs(output, uninterrupted)
         train(config, output)
         _assert_equal_runs(output, uninterrupted)
+
+
+def test_a_checkpoint_is_whole_from_its_first_moment(
+    config: TrainingConfig, uninterrupted: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "checkpoint"
+    names = sorted(path.name for path in uninterrupted.iterdir())
+    looked = 0
+
+    def looks() -> None:
+        nonlocal looked
+        if output.exists():
+            looked += 1
+            assert sorted(path.name for path in output.iterdir()) == names
+
+    with _watched(looks):
+        train(config, output)
+    assert looked > 10
 
 
 def test_what_is_left_of_a_removed_run_is_not_taken_for_a_run(
@@ -321,3 +340,32 @@ def test_a_run_that_stopped_early_and_was_killed_stays_stopped(
             train(config, tmp_path / "checkpoint")
     report = train(config, tmp_path / "checkpoint")
     assert report.manifest.epochs == 2
+
+
+def test_only_the_best_epoch_is_kept(
+    few_texts: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: RunFolder, epoch: int) -> dict[str, torch.Tensor]:
+        found = sorted(path.name for path in self.path.glob("best-*"))
+        assert found == [f"best-{epoch:04d}.safetensors"]
+        raise KeyboardInterrupt
+
+    # Without validation texts, every epoch is the best so far.
+    config = small_config(few_texts, tiny_bert, data={"validation": 0.0}, run={"epochs": 3})
+    monkeypatch.setattr(RunFolder, "load_best", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "checkpoint")
+
+
+def test_a_removal_that_is_interrupted_leaves_nothing_to_go_on_from(
+    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    folder = RunFolder.open(tmp_path / "checkpoint", config)
+    with monkeypatch.context() as context:
+        context.setattr(training.resume.shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            folder.remove()
+    assert not (folder.path / "configuration.json").exists()

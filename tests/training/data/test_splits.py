@@ -179,6 +179,17 @@ def test_fingerprints_tell_texts_pairs_labels_and_order(tmp_path: Path) -> None:
     assert fingerprint(rows) == fingerprint(rows)
 
 
+def test_fingerprints_tell_the_second_text_of_a_pair(tmp_path: Path) -> None:
+    found = set()
+    for second in ("two", "too"):
+        path = tmp_path / f"{second}.csv"
+        lines = "".join(f"one {row},{second},{'ab'[row % 2]}\n" for row in range(4))
+        path.write_text("text,other,label\n" + lines)
+        config = DataConfig(train=path, text_pair_column="other", validation=0.0, calibration=0.0)
+        found.add(load_splits(config).fingerprints["train"])
+    assert len(found) == 2
+
+
 def test_pairs_are_recognised(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     lines = "".join(f"one {row},two,{'ab'[row % 2]}\n" for row in range(20))
