@@ -34,7 +34,8 @@ from multi_exit.offline import check_golden, every_exit
 from multi_exit.runner import StageRunner
 from multi_exit.text_encoder import EncodedText, TextEncoder
 from training.checkpoint import Checkpoint, load_checkpoint
-from training.data import LabelledExample, Splits, load_splits
+from training.data import LabelledExample, Splits
+from training.provenance import splits_of
 
 _MERGE_FILE = "merge.onnx"
 _TOKENIZER_FILE = "tokenizer.json"
@@ -50,7 +51,7 @@ def export_bundle(checkpoint_path: Path, target: Path, config: ExportConfig) -> 
     checkpoint, and DataError where there is no calibration split.
     """
     checkpoint = load_checkpoint(checkpoint_path)
-    splits = load_splits(checkpoint.manifest.configuration.data)
+    splits = splits_of(checkpoint.manifest)
     if not splits.calibration:
         raise DataError(
             "the training configuration keeps no calibration split; set data.calibration to a "
@@ -86,7 +87,7 @@ def export_bundle(checkpoint_path: Path, target: Path, config: ExportConfig) -> 
 def evaluate_on_test(checkpoint_path: Path, bundle: Bundle) -> BundleReport:
     """Scores a bundle on the test split of the configuration its checkpoint was trained from."""
     checkpoint = load_checkpoint(checkpoint_path)
-    splits = load_splits(checkpoint.manifest.configuration.data)
+    splits = splits_of(checkpoint.manifest)
     if not splits.test:
         raise DataError("the training configuration names no test split; set data.test")
     encoder = bundle.text_encoder()
