@@ -166,6 +166,32 @@ def test_user_text_never_becomes_a_control_token(
         assert [i for i in encoder.encode(tricked).token_ids.tolist() if i in control] == expected
 
 
+@pytest.mark.parametrize(("family", "token"), [("bert", "[SEP]"), ("roberta", "</s>")])
+def test_a_control_token_in_user_text_is_read_as_its_letters(
+    files: Files, family: str, token: str
+) -> None:
+    library = Tokenizer.from_file(str(files[family]))
+    library.encode_special_tokens = True
+    expected = library.encode(f"rain {token} sun").ids
+    assert _encoder(files[family]).encode(TextInput(f"rain {token} sun")).token_ids.tolist() == (
+        expected
+    )
+
+
+def test_cutting_and_padding_that_the_file_asks_for_are_not_done(
+    files: Files, tmp_path: Path
+) -> None:
+    library = Tokenizer.from_file(str(files["bert"]))
+    library.enable_truncation(4)
+    library.enable_padding(length=12)
+    library.save(str(tmp_path / "tokenizer.json"))
+    for text in (TextInput("rain"), TextInput("rain " * 9, "sun wind")):
+        expected = _encoder(files["bert"]).encode(text)
+        found = _encoder(tmp_path / "tokenizer.json").encode(text)
+        assert found.token_ids.tolist() == expected.token_ids.tolist()
+        assert (found.truncated, found.truncated_pair) == (False, False)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_composed_and_decomposed_letters_are_the_same(files: Files, family: str) -> None:
     encoder = _encoder(files[family])
