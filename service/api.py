@@ -31,7 +31,7 @@ router = APIRouter()
 
 @router.post(CLASSIFY, tags=["classify"], responses=CLASSIFY_RESPONSES)
 async def classify(request: Request) -> Response:
-    """Classify texts
+    """Classify texts.
 
     Each text leaves at the first exit that is sure enough; `threshold` says how sure.
     """
@@ -61,7 +61,7 @@ async def classify(request: Request) -> Response:
 
 @router.get(MODEL, tags=["model"], responses={**UNAUTHORISED_RESPONSE, **NOT_READY_RESPONSE})
 async def model(request: Request) -> Response:
-    """Describe the bundle being served
+    """Describe the bundle being served.
 
     Labels, exits, operating points with what they promise, and the limits in force.
     """
@@ -71,14 +71,14 @@ async def model(request: Request) -> Response:
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", tags=["operations"])
 async def healthz() -> Response:
-    """Say that the process answers"""
+    """Say that the process answers."""
     return json_response({"status": "ok"})
 
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", tags=["operations"], responses=NOT_READY_RESPONSE)
 async def readyz(request: Request) -> Response:
-    """Say whether requests can be taken
+    """Say whether requests can be taken.
 
     Bundle verified, every stage warm, golden examples right, worker alive.
     """
@@ -91,7 +91,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics", tags=["operations"])
 async def metrics(request: Request) -> Response:
-    """Give all metrics to Prometheus"""
+    """Give all metrics to Prometheus."""
     served: Served = request.app.state.served
     return Response(
         generate_latest(served.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}

@@ -10,6 +10,12 @@ from export.seal import sealed_folder
 from multi_exit.errors import ConfigurationError
 
 
+def _interrupted(target: Path, interruption: type[BaseException]) -> None:
+    with sealed_folder(target) as folder:
+        _write(folder, "half")
+        raise interruption
+
+
 def _write(folder: Path, text: str) -> None:
     (folder / "bundle.json").write_text(text)
 
@@ -28,9 +34,8 @@ def test_an_interruption_leaves_the_old_bundle_and_nothing_else(
 ) -> None:
     with sealed_folder(tmp_path / "bundle") as folder:
         _write(folder, "old")
-    with pytest.raises(interruption), sealed_folder(tmp_path / "bundle") as folder:
-        _write(folder, "half")
-        raise interruption
+    with pytest.raises(interruption):
+        _interrupted(tmp_path / "bundle", interruption)
     assert (tmp_path / "bundle" / "bundle.json").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 

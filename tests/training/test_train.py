@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 import training.train
 from multi_exit.errors import ConfigurationError, DataError
-from tests.conftest import MakeBackbone, toy_rows, write_csv
+from tests.conftest import MakeBackbone, toy_rows
 from tests.training.models import small_config
 from training.checkpoint import load_checkpoint
 from training.config import TrainingConfig
@@ -75,34 +74,6 @@ def test_a_tiny_model_learns_and_every_exit_is_scored(toy_checkpoint: Path) -> N
     assert layers[-1] < 1.5
 
 
-@pytest.mark.parametrize("steps", [1, 3, 4, 7, 8, 13])
-def test_a_run_interrupted_at_any_step_ends_with_the_same_weights(
-    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
-) -> None:
-    # 7 steps an epoch, a state every 3: within an epoch, at its end, with and without a new state.
-    straight = train(config, tmp_path / "straight")
-    _train_interrupted(config, tmp_path / "stopped", after=steps, monkeypatch=monkeypatch)
-    assert not (tmp_path / "stopped").exists()
-    # Whatever happened to the generators in between does not matter.
-    torch.manual_seed(99)
-    resumed = train(config, tmp_path / "stopped")
-    assert _weights(resumed.path) == _weights(straight.path)
-    without = {"training_seconds"}
-    assert resumed.manifest.model_dump(exclude=without) == straight.manifest.model_dump(
-        exclude=without
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"]
-
-
-def test_a_run_may_be_interrupted_again_and_again(
-    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    straight = train(config, tmp_path / "straight")
-    for _ in range(3):
-        _train_interrupted(config, tmp_path / "stopped", after=4, monkeypatch=monkeypatch)
-    assert _weights(train(config, tmp_path / "stopped").path) == _weights(straight.path)
-
-
 @pytest.mark.slow
 def test_a_killed_process_leaves_a_run_that_goes_on(
     few_texts: Path, tiny_bert: Path, tmp_path: Path
@@ -135,45 +106,6 @@ def test_the_same_run_twice_gives_the_same_weights_and_another_seed_others(
     assert _weights(first.path) == _weights(second.path)
     other = config.model_copy(update={"run": config.run.model_copy(update={"seed": 8})})
     assert _weights(train(other, tmp_path / "c").path) != _weights(first.path)
-
-
-def test_a_finished_run_is_not_run_again(
-    config: TrainingConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = train(config, tmp_path / "run")
-    with caplog.at_level(logging.INFO):
-        assert train(config, tmp_path / "run") == first
-    assert "is finished already" in caplog.text
-
-
-def test_another_configuration_is_refused_finished_or_not(
-    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = config.model_copy(update={"run": config.run.model_copy(update={"epochs": 3})})
-    _train_interrupted(config, tmp_path / "run", after=4, monkeypatch=monkeypatch)
-    with pytest.raises(ConfigurationError, match="unfinished run of another configuration"):
-        train(other, tmp_path / "run")
-    train(config, tmp_path / "run")
-    with pytest.raises(ConfigurationError, match="checkpoint of another configuration"):
-        train(other, tmp_path / "run")
-
-
-def test_data_that_changed_under_an_unfinished_run_are_refused(
-    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_csv(tmp_path / "train.csv", toy_rows(80, seed=5))
-    config = small_config(data, tiny_bert)
-    _train_interrupted(config, tmp_path / "run", after=4, monkeypatch=monkeypatch)
-    write_csv(data, toy_rows(80, seed=6))
-    with pytest.raises(ConfigurationError, match="the data changed"):
-        train(config, tmp_path / "run")
-
-
-def test_a_folder_of_something_else_is_refused(config: TrainingConfig, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigurationError, match="something else than a checkpoint"):
-        train(config, tmp_path)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_the_best_epoch_by_the_mean_over_exits_is_kept(
