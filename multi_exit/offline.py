@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multi_exit.batch import bucket_of, pad_batch
-from multi_exit.bundle import Bundle, BundleManifest
+from multi_exit.bundle import Bundle, BundleManifest, GoldenExample
 from multi_exit.confidence import probabilities
 from multi_exit.errors import BundleError
 from multi_exit.outcome import ExitOutputs
@@ -108,18 +109,33 @@ def check_golden(runner: StageRunner, bundle: Bundle, encoder: TextEncoder) -> N
     encoded = [encoder.encode(example.text_input) for example in manifest.golden]
     outputs = every_exit(runner, manifest, encoded)
     for row, example in enumerate(manifest.golden):
-        difference = float(np.abs(outputs.logits[row] - np.asarray(example.logits)).max())
-        entropy = float(np.abs(outputs.entropy[row] - np.asarray(example.entropies)).max())
-        labels = tuple(manifest.labels[label] for label in outputs.labels[row])
-        # Written so that NaN fails. Entropy moves at most twice as far as the logits do.
-        near = difference <= manifest.golden_tolerance and entropy <= 2 * manifest.golden_tolerance
-        if labels != example.labels or not near:
-            raise BundleError(
-                f"golden example {row} of {bundle.path} differs by {difference:.2g} in a logit "
-                f"(allowed {manifest.golden_tolerance:.2g}), {entropy:.2g} in an entropy, "
-                f"labels {labels} where {example.labels} were sealed; this machine computes "
-                "otherwise than the one that exported: export anew, or use another provider"
-            )
+        check_golden_answer(example, outputs.logits[row], outputs.entropy[row], bundle)
+
+
+def check_golden_answer(
+    example: GoldenExample,
+    logits: NDArray[np.float32],
+    entropies: NDArray[np.floating],
+    bundle: Bundle,
+) -> None:
+    """Compares what every exit said, logits [exits, K] and entropies [exits], with what was sealed.
+
+    Raises BundleError where they differ by more than the manifest allows, or in a label.
+    """
+    manifest = bundle.manifest
+    logit = float(np.abs(logits - np.asarray(example.logits)).max())
+    entropy = float(np.abs(entropies - np.asarray(example.entropies)).max())
+    labels = tuple(manifest.labels[label] for label in logits.argmax(axis=1))
+    # Written so that NaN fails. Entropy moves at most twice as far as the logits do.
+    near = logit <= manifest.golden_tolerance and entropy <= 2 * manifest.golden_tolerance
+    if labels != example.labels or not near:
+        number = manifest.golden.index(example)
+        raise BundleError(
+            f"golden example {number} of {bundle.path} differs by {logit:.2g} in a logit (allowed "
+            f"{manifest.golden_tolerance:.2g}), {entropy:.2g} in an entropy, labels {labels} where "
+            f"{example.labels} were sealed; this machine computes otherwise than the one that "
+            "exported: export anew, or use another provider"
+        )
 
 
 def _groups(

@@ -102,6 +102,7 @@ class StageRunner:
     def close(self) -> None:
         """Frees the sessions; the runner is of no use afterwards."""
         self._sessions.clear()
+        del self._merge
 
     def _merge_two(self, first: RowState, second: RowState) -> RowState:
         binding = self._merge.io_binding()

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from multi_exit.bundle import Bundle, BundleManifest, GoldenExample
+from multi_exit.bundle import Bundle, BundleManifest
 from multi_exit.errors import BundleError
+from multi_exit.offline import check_golden_answer
 from multi_exit.policy import Policy
 from multi_exit.runner import StageRunner
 from multi_exit.text_encoder import EncodedText, TextEncoder
@@ -137,20 +138,9 @@ async def check_golden_examples(engine: Engine, bundle: Bundle, encoder: TextEnc
     manifest = bundle.manifest
     for example in manifest.golden:
         (answer,) = await _full_depth(engine, manifest, [encoder.encode(example.text_input)])
-        _compare(example, answer, bundle)
-
-
-def _compare(example: GoldenExample, answer: RowAnswer, bundle: Bundle) -> None:
-    manifest = bundle.manifest
-    logits = np.stack([exit_passed.logits for exit_passed in answer.passed])
-    labels = tuple(manifest.labels[index] for index in logits.argmax(axis=1))
-    difference = float(np.abs(logits - np.asarray(example.logits)).max())
-    if labels != example.labels or difference > manifest.golden_tolerance:
-        raise BundleError(
-            f"a golden example of {bundle.path} differs by {difference:.2g} in a logit (allowed "
-            f"{manifest.golden_tolerance:.2g}) or has another label; this machine computes "
-            "otherwise than the one that exported: export anew, or use another provider"
-        )
+        logits = np.stack([exit_passed.logits for exit_passed in answer.passed])
+        entropies = np.array([exit_passed.entropy for exit_passed in answer.passed])
+        check_golden_answer(example, logits, entropies, bundle)
 
 
 async def _full_depth(

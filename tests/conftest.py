@@ -23,6 +23,8 @@ from tokenizers import (
 
 from multi_exit.bundle import Bundle
 
+pytest_plugins = ["tests.prometheus_fixture"]
+
 settings.register_profile(
     "patamar", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from cli.quickstart import prepare
+from deploy.verify import unanswered
 
 pytestmark = pytest.mark.slow
 
@@ -160,6 +162,22 @@ def test_a_bad_request_is_told_why_and_the_server_lives_on(address: str) -> None
     assert "threshhold" in json.loads(bad.content)["detail"]
     good = httpx.post(f"{address}/classify", json={"inputs": "rain and wind"})
     assert good.json()["results"][0]["label"] == "weather"
+
+
+def test_a_real_prometheus_answers_every_panel_and_alert(
+    address: str, scraping_prometheus: Callable[[int], AbstractContextManager[str]]
+) -> None:
+    port = int(address.rsplit(":", 1)[1])
+    with scraping_prometheus(port) as prometheus, httpx.Client(base_url=address) as client:
+        problems = ["not asked yet"]
+        deadline = time.monotonic() + 60
+        while problems and time.monotonic() < deadline:
+            for _ in range(20):
+                client.post("/classify", json={"inputs": ["rain", "bread and song"]})
+                client.post("/classify", json={"inputs": ""})
+            time.sleep(1)
+            problems = unanswered(prometheus, window="10s")
+    assert not problems, "\n".join(problems)
 
 
 def _metric(text: str, name: str) -> float:

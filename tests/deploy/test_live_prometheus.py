@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import CollectorRegistry, start_http_server
 
-from deploy.alerts.main import GENERATED as RULES
-from deploy.alerts.rules import JOB, all_alerts
+from deploy.alerts.rules import all_alerts
 from deploy.verify import questions, unanswered
 from service.metrics import Metrics
 
 pytestmark = pytest.mark.slow
+
+ScrapingPrometheus = Callable[[int], AbstractContextManager[str]]
 
 LAYERS = 6
 SCRAPE_SECONDS = 1
@@ -57,18 +53,16 @@ class Traffic:
 
 @pytest.fixture(scope="module")
 def prometheus(
-    program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+    scraping_prometheus: ScrapingPrometheus,
 ) -> Iterator[str]:
     """Address of a Prometheus that has scraped flowing traffic for longer than the window."""
-    executable = program("prometheus")
     traffic = Traffic()
     server, thread = start_http_server(0, addr="127.0.0.1", registry=traffic.metrics.registry)
     stop = threading.Event()
     flow = threading.Thread(target=_keep_flowing, args=(traffic, stop))
     flow.start()
     try:
-        folder = tmp_path_factory.mktemp("prometheus")
-        with _prometheus(executable, folder, server.server_port) as address:
+        with scraping_prometheus(server.server_port) as address:
             yield address
     finally:
         stop.set()
@@ -124,58 +118,6 @@ def test_rows_that_are_not_finite_page_at_once(prometheus: str) -> None:
 def _keep_flowing(traffic: Traffic, stop: threading.Event) -> None:
     while not stop.wait(0.1):
         traffic.flow()
-
-
-@contextmanager
-def _prometheus(executable: str, folder: Path, scraped_port: int) -> Iterator[str]:
-    """The committed configuration, but for the target and the pace."""
-    configuration = yaml.safe_load((RULES.parent / "prometheus.yml").read_text(encoding="utf-8"))
-    pace = f"{SCRAPE_SECONDS}s"
-    configuration["global"] = {"scrape_interval": pace, "evaluation_interval": pace}
-    configuration["rule_files"] = [str(RULES)]
-    configuration["scrape_configs"] = [
-        {**job, "static_configs": [{"targets": [f"127.0.0.1:{scraped_port}"]}]}
-        for job in configuration["scrape_configs"]
-        if job["job_name"] == JOB
-    ]
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    port = _free_port()
-    command = [
-        executable,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    log = folder / "log"
-    with log.open("wb") as output, subprocess.Popen(command, stderr=output) as process:
-        try:
-            _wait_until_ready(f"http://127.0.0.1:{port}", process, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
-def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text(encoding="utf-8")
-        try:
-            urllib.request.urlopen(f"{address}/-/ready", timeout=2).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        except OSError:
-            pass
-        else:
-            return
-        time.sleep(0.1)
-    pytest.fail(f"Prometheus was not ready within a minute:\n{log.read_text(encoding='utf-8')}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _get(address: str) -> Any:

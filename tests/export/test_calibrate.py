@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -29,6 +29,7 @@ def _outputs(samples: int, seed: int, error_share: float = 0.2) -> ExitOutputs:
     return ExitOutputs(logits, entropy)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(50, 3000))
 def test_every_certificate_can_be_checked_by_anyone(seed: int, samples: int) -> None:
     outputs = _outputs(samples, seed)
@@ -43,6 +44,7 @@ def test_every_certificate_can_be_checked_by_anyone(seed: int, samples: int) -> 
             assert stats.binom.cdf(errors, samples, certificate.epsilon) <= certificate.delta
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_a_point_is_certified_only_where_every_safer_threshold_was(seed: int) -> None:
     outputs = _outputs(800, seed)
@@ -78,7 +80,7 @@ def test_violations_stay_within_delta_over_many_redraws() -> None:
     config = ExportConfig(epsilons=(0.02,), shown_thresholds=(0.5,))
     rng = np.random.default_rng(2)
     violations = 0
-    redraws = 400
+    redraws = 200
     for _ in range(redraws):
         rows = rng.integers(0, 60_000, 1000)
         sample = ExitOutputs(population.logits[rows], population.entropy[rows])
@@ -88,7 +90,7 @@ def test_violations_stay_within_delta_over_many_redraws() -> None:
             continue
         truth = (_answers(population, point) != population.labels[:, -1]).mean()
         violations += truth > 0.02
-    # 5 % allowed; the bound leaves room for chance in 400 redraws (p < 0.001).
+    # 5 % allowed; the bound leaves room for chance in so many redraws (p < 0.001).
     assert violations <= stats.binom.ppf(0.999, redraws, config.delta)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from multi_exit.bundle import Bundle, load_bundle
+from multi_exit.bundle import Bundle, file_digest, load_bundle
 from multi_exit.certificate import consistency_certificate
 from multi_exit.errors import BundleError
 from multi_exit.policy import Policy
@@ -186,3 +186,11 @@ def test_a_manifest_that_is_no_json_object_is_refused(copy: Path, content: bytes
 def test_the_identifier_changes_with_the_manifest(copy: Path, stage_bundle: Bundle) -> None:
     _change(copy, name="another")
     assert load_bundle(copy).identifier != stage_bundle.identifier
+
+
+def test_a_file_that_no_stage_names_is_refused(copy: Path) -> None:
+    files = json.loads((copy / "bundle.json").read_text())["files"]
+    (copy / "extra.onnx").write_bytes(b"x")
+    _change(copy, files={**files, "extra.onnx": file_digest(copy / "extra.onnx")})
+    with pytest.raises(BundleError, match="every file that is named"):
+        load_bundle(copy)
