@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return EXIT_REFUSED
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _log_to_terminal()
     try:
         return _load(options.command).run(options)
     except ModuleNotFoundError as error:
@@ -70,6 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output left (`| head`): not an error of ours.
         sys.stderr.close()
         return 0
+
+
+def _log_to_terminal() -> None:
+    """Our own packages tell how they get on; of libraries only warnings are shown."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for package in (*_OWN_PACKAGES, "uvicorn"):
+        logging.getLogger(package).setLevel(logging.INFO)
 
 
 class _Subcommand(Protocol):

@@ -70,6 +70,9 @@ class StageRunner:
         self.provider: Provider = _choose(provider)
         manifest = bundle.manifest
         self._token_inputs = manifest.model_inputs
+        self._labels = len(manifest.labels)
+        self._hidden_size = manifest.hidden_size
+        self._hidden_type = np.float16 if manifest.precision == "fp16" else np.float32
         self._sessions = [self._open(bundle, stage.file) for stage in manifest.stages]
         self._merge = self._open(bundle, manifest.merge_file)
 
@@ -116,18 +119,22 @@ class StageRunner:
     def _run(
         self, stage: int, binding: ort.IOBinding, attention_mask: NDArray[np.int64]
     ) -> StageResult:
-        binding.bind_output("logits", "cpu")
-        binding.bind_output("entropy", "cpu")
-        last = stage == self.stages
-        if not last:
-            binding.bind_output("hidden_out", self.provider)
+        # Outputs of known shape are placed here: having onnxruntime place them costs some 30
+        # microseconds a stage more.
+        rows, length = attention_mask.shape
+        logits = np.empty((rows, self._labels), dtype=np.float32)
+        entropy = np.empty(rows, dtype=np.float32)
+        for name, values in (("logits", logits), ("entropy", entropy)):
+            binding.bind_output(name, "cpu", 0, np.float32, values.shape, values.ctypes.data)
+        state = None
+        if stage < self.stages:
+            hidden = ort.OrtValue.ortvalue_from_shape_and_type(
+                [rows, length, self._hidden_size], self._hidden_type, self.provider
+            )
+            binding.bind_ortvalue_output("hidden_out", hidden)
+            state = RowState(hidden, attention_mask)
         self._sessions[stage - 1].run_with_iobinding(binding)
-        outputs = binding.get_outputs()
-        return StageResult(
-            state=None if last else RowState(outputs[2], attention_mask),
-            logits=outputs[0].numpy(),
-            entropy=outputs[1].numpy(),
-        )
+        return StageResult(state=state, logits=logits, entropy=entropy)
 
     def _open(self, bundle: Bundle, file: str) -> ort.InferenceSession:
         return open_session(bundle.path / file, self.provider)

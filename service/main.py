@@ -31,7 +31,8 @@ def serve(settings: Settings) -> None:
 
     Raises PatamarError where it cannot start: bundle, provider, settings or address.
     """
-    logging.getLogger().setLevel(settings.log_level.upper())
+    for package in ("service", "multi_exit", "uvicorn"):
+        logging.getLogger(package).setLevel(settings.log_level.upper())
     sys.setswitchinterval(_SWITCH_SECONDS)
     failures: list[PatamarError] = []
 
