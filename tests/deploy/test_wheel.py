@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pytest
 
+from multi_exit.bundle import Bundle
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 NOBODY = 65534
@@ -117,10 +119,10 @@ def test_training_says_which_extra_is_missing(python: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_the_installed_service_answers_and_leaves_on_sigterm(python: Path, root: Path) -> None:
-    bundle = Path(os.environ.get("BUNDLE_PATH", root / "build" / "quickstart" / "bundle"))
-    if not (bundle / "bundle.json").exists():
-        pytest.skip(f"no bundle at {bundle}; `make quickstart QUICKSTART_SERVE=0` makes one")
+def test_the_installed_service_answers_and_leaves_on_sigterm(
+    python: Path, toy_bundle: Bundle
+) -> None:
+    bundle = Path(os.environ.get("BUNDLE_PATH", toy_bundle.path))
     with _served(python, bundle) as (address, process):
         health = _health_check_of_the_image().replace("http://127.0.0.1:8000", address)
         assert _as_nobody([python, "-c", health]).returncode == 0
