@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _policy(options: argparse.Namespace, manifest: BundleManifest) -> Policy:
-    from multi_exit.policy import Policy
+    from multi_exit.policy import Policy, exit_within
 
     exits = manifest.exits
     if options.threshold is not None:
@@ -79,10 +79,10 @@ def _policy(options: argparse.Namespace, manifest: BundleManifest) -> Policy:
         policy = Policy.constant(0.0, len(exits))
     if options.max_layer is None:
         return policy
-    reachable = [index for index, layer in enumerate(exits) if layer <= options.max_layer]
-    if not reachable:
+    last_exit = exit_within(exits, options.max_layer)
+    if last_exit is None:
         raise PolicyError(f"--max-layer must be at least {exits[0]}, the first exit of this bundle")
-    return policy.capped(reachable[-1])
+    return policy.capped(last_exit)
 
 
 def _texts(file: str, as_json: bool) -> Iterator[TextInput]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -27,13 +26,14 @@ from multi_exit.bundle import (
     BundleManifest,
     Provenance,
     StageEntry,
+    file_digest,
     load_bundle,
 )
 from multi_exit.errors import DataError
 from multi_exit.offline import check_golden, every_exit
 from multi_exit.runner import StageRunner
 from multi_exit.text_encoder import EncodedText, TextEncoder
-from training.checkpoint import Checkpoint, load_checkpoint
+from training.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
 from training.data import LabelledExample, Splits
 from training.provenance import splits_of
 
@@ -143,7 +143,7 @@ def _draft(
     checkpoint: Checkpoint, config: ExportConfig, stages: tuple[StageEntry, ...], splits: Splits
 ) -> BundleManifest:
     trained = checkpoint.manifest
-    weights = hashlib.sha256((checkpoint.path / "model.safetensors").read_bytes()).hexdigest()
+    weights = file_digest(checkpoint.path / WEIGHTS_FILE)
     # Files, operating points and golden examples come later, so it is not validated yet.
     return BundleManifest.model_construct(
         files={},

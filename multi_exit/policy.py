@@ -9,6 +9,15 @@ from dataclasses import dataclass
 from multi_exit.errors import PolicyError
 
 
+def exit_within(exits: Sequence[int], max_layer: int) -> int | None:
+    """Index of the deepest exit at or above layer `max_layer`; None before the first exit.
+
+    exits: exit layers, ascending.
+    """
+    reachable = sum(layer <= max_layer for layer in exits)
+    return reachable - 1 if reachable else None
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Leave at the first exit whose normalised entropy is strictly below its threshold.

@@ -7,7 +7,7 @@ from typing import Any
 
 from multi_exit.bundle import BundleManifest
 from multi_exit.errors import ConfigurationError
-from multi_exit.policy import Policy
+from multi_exit.policy import Policy, exit_within
 from service.errors import InvalidRequest
 
 
@@ -46,14 +46,14 @@ class Policies:
             resolved = _resolved("threshold", Policy.constant(threshold, len(self._exits)))
         if max_layer is None:
             return resolved
-        reachable = sum(layer <= max_layer for layer in self._exits)
-        if reachable == 0:
+        last_exit = exit_within(self._exits, max_layer)
+        if last_exit is None:
             raise InvalidRequest(
                 f"max_layer: the first exit comes after layer {self._exits[0]}; allow at least it.",
                 members={"field": "max_layer", "limit": self._exits[0], "received": max_layer},
             )
         return ResolvedPolicy(
-            policy=resolved.policy.capped(reachable - 1),
+            policy=resolved.policy.capped(last_exit),
             document={**resolved.document, "max_layer": max_layer},
         )
 

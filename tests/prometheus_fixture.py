@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.peers import free_port
 from deploy.alerts.main import GENERATED as RULES
 from deploy.alerts.rules import JOB
 
@@ -45,7 +45,7 @@ def _prometheus(executable: str, folder: Path, scraped_port: int) -> Iterator[st
         if job["job_name"] == JOB
     ]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    port = _free_port()
+    port = free_port()
     command = [
         executable,
         f"--config.file={folder / 'prometheus.yml'}",
@@ -75,10 +75,3 @@ def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path)
             return
         time.sleep(0.1)
     pytest.fail(f"Prometheus was not ready within a minute:\n{log.read_text(encoding='utf-8')}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
