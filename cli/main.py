@@ -17,6 +17,7 @@ COMMANDS = {
     "quickstart": "train, export, calibrate and serve the example, doing only what is not done yet",
     "train": "train a multi-exit checkpoint from a TOML configuration",
     "evaluate": "score every exit of a checkpoint or a bundle on labelled texts",
+    "experiment": "train a grid of methods, tasks and seeds, and compare them with intervals",
     "export": "turn a checkpoint into a sealed bundle of ONNX graphs",
     "serve": "answer POST /classify from a bundle",
     "classify": "classify the texts of a file, without a server",

@@ -13,10 +13,15 @@ from multi_exit.policy import Policy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExitOutputs:
-    """What every exit says about every text. logits [texts, exits, K], entropy [texts, exits]."""
+    """What every exit says about every text. logits [texts, exits, K], entropy [texts, exits].
+
+    label_distance [texts, exits]: to the nearest label embedding (`confidence.label_distance`);
+    None where representations are not at hand, as with an exported bundle.
+    """
 
     logits: NDArray[np.float32]
     entropy: NDArray[np.float32]
+    label_distance: NDArray[np.float64] | None = None
 
     @property
     def labels(self) -> NDArray[np.int64]:

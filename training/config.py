@@ -13,7 +13,16 @@ from multi_exit.text_encoder import UnicodeForm
 from training.data.config import DataConfig
 from training.pooling import PoolingName
 
-Method = Literal["ce", "ce+scl", "acl-embed", "acl-grad", "acl-cl"]
+Method = Literal[
+    "ce",
+    "ce+scl",
+    "acl-embed",
+    "acl-grad",
+    "acl-cl",
+    "self-distillation",
+    "deebert",
+    "berxit",
+]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 # strict: "4" and true are not numbers here.
 Whole = Annotated[int, Field(strict=True)]
@@ -53,8 +62,14 @@ class ObjectiveConfig(_Section):
     method: Method = "acl-cl"
     temperature: Number = Field(0.1, gt=0)
     contrastive_weight: Number = Field(0.5, ge=0, description="lambda")
-    teacher_weight: Number = Field(0.5, ge=0, description="mu, of acl-cl's teacher")
+    teacher_weight: Number = Field(
+        0.5, ge=0, description="mu, of the last exit as teacher: acl-cl and self-distillation"
+    )
+    distillation_temperature: Number = Field(2.0, gt=0, description="of self-distillation")
     exit_weights: tuple[Weight, ...] | None = Field(None, description="w_m; uniform where absent")
+    last_exit_epochs: Whole = Field(
+        0, ge=0, description="first so many epochs train backbone and last exit alone"
+    )
     gate: Literal["representation", "parameters", "none"] = "representation"
     largest_angle: Number = Field(90.0, ge=0, le=180, description="degrees; above it a term drops")
     log_angles_every: Whole = Field(
@@ -67,6 +82,12 @@ class ObjectiveConfig(_Section):
             raise ValueError("acl-grad is acl-embed with a gate; choose a gate, or acl-embed")
         if self.exit_weights is not None and not sum(self.exit_weights) > 0:
             raise ValueError("one of exit_weights at least must be above 0")
+        if self.method == "deebert" and self.last_exit_epochs == 0:
+            raise ValueError(
+                "deebert trains in two stages; set last_exit_epochs, the length of the first"
+            )
+        if self.method == "deebert" and self.exit_weights is not None:
+            raise ValueError("deebert weighs its exits itself; leave exit_weights out")
         return self
 
 
@@ -111,6 +132,13 @@ class TrainingConfig(_Section):
         weights, exits = self.objective.exit_weights, self.model.exits
         if weights is not None and exits is not None and len(weights) != len(exits):
             raise ValueError(f"{len(weights)} exit_weights for {len(exits)} exits")
+        if self.objective.last_exit_epochs >= self.run.epochs:
+            raise ValueError(
+                f"last_exit_epochs = {self.objective.last_exit_epochs} leaves none of "
+                f"{self.run.epochs} epochs for the other exits"
+            )
+        if self.objective.last_exit_epochs and self.run.early_stopping_epochs is not None:
+            raise ValueError("early_stopping_epochs does not go with last_exit_epochs")
         if self.run.early_stopping_epochs is not None and not self.data.validation:
             raise ValueError("early_stopping_epochs needs data.validation")
         return self

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from multi_exit.confidence import label_distance
 from multi_exit.errors import DataError, TextError
+from multi_exit.exit_rules import exits_along_rules
 from multi_exit.outcome import ExitOutputs, policy_outcome
 from multi_exit.policy import Policy
 from multi_exit.text_encoder import TextEncoder
@@ -19,7 +22,7 @@ from training.batches import EncodedSplit, make_batch
 from training.checkpoint import load_checkpoint
 from training.data import LabelledExample, MetricName
 from training.metrics import score
-from training.model import MultiExitModel
+from training.model import ExitBatch, MultiExitModel
 from training.precision import choose_device
 from training.provenance import splits_of
 
@@ -32,12 +35,14 @@ class EvaluationReport:
 
     scores: by metric, one an exit; the first metric is the one that chooses the best epoch.
     quality_speed: (average layers run, score in the first metric) along rising thresholds.
+    exit_rules: the same for every exit rule (`multi_exit/exit_rules.py`), by its name.
     """
 
     samples: int
     exits: tuple[int, ...]
     scores: dict[MetricName, tuple[float, ...]]
     quality_speed: tuple[tuple[float, float], ...]
+    exit_rules: dict[str, tuple[tuple[float, float], ...]]
 
     @property
     def metric(self) -> MetricName:
@@ -109,6 +114,7 @@ def run_every_exit(
     model.eval()
     by_length = sorted(range(len(split)), key=lambda row: len(split.texts[row]))
     logits = [np.empty(0, dtype=np.float32)] * len(split)
+    distances = np.empty((len(split), len(model.exits)))
     with tqdm(total=len(split), desc=describe, unit="text", leave=False, disable=None) as progress:
         for start in range(0, len(split), batch_size):
             rows = by_length[start : start + batch_size]
@@ -117,11 +123,20 @@ def run_every_exit(
             found = outputs.logits.float().transpose(0, 1).cpu().numpy()
             for row, values in zip(rows, found, strict=True):
                 logits[row] = values
+            distances[rows] = _label_distances(outputs)
             progress.update(len(rows))
     stacked = np.stack(logits)
     log_p = torch.log_softmax(torch.from_numpy(stacked), dim=-1)
     entropy = -(log_p.exp() * log_p).sum(-1) / math.log(stacked.shape[-1])
-    return ExitOutputs(stacked, entropy.clamp(0.0, 1.0).numpy())
+    return ExitOutputs(stacked, entropy.clamp(0.0, 1.0).numpy(), distances)
+
+
+def _label_distances(outputs: ExitBatch) -> NDArray[np.float64]:
+    """Distance to the nearest label embedding at every exit, [batch, exits]."""
+    pairs = zip(outputs.representations, outputs.label_embeddings, strict=True)
+    return np.stack(
+        [label_distance(h.float().cpu().numpy(), w.float().cpu().numpy()) for h, w in pairs], axis=1
+    )
 
 
 def make_report(
@@ -143,6 +158,16 @@ def make_report(
         outcome = policy_outcome(outputs, Policy.constant(threshold, len(exits)), exits)
         quality = score(metrics[0], labels, outcome.answered, classes=classes)
         curve.append((outcome.average_layers, quality))
+    layers, predicted_at = np.asarray(exits), outputs.labels
+    rules: dict[str, list[tuple[float, float]]] = {}
+    for rule, taken in exits_along_rules(outputs):
+        answered = predicted_at[np.arange(len(taken)), taken]
+        quality = score(metrics[0], labels, answered, classes=classes)
+        rules.setdefault(rule, []).append((float(layers[taken].mean()), quality))
     return EvaluationReport(
-        samples=len(labels), exits=exits, scores=scores, quality_speed=tuple(curve)
+        samples=len(labels),
+        exits=exits,
+        scores=scores,
+        quality_speed=tuple(curve),
+        exit_rules={rule: tuple(points) for rule, points in rules.items()},
     )

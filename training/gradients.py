@@ -35,11 +35,17 @@ def angles_by_exit(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
 
 
 def representation_gate(
-    terms: ExitTerms, batch: ExitBatch, loss_scale: float, *, largest_degrees: float
+    terms: ExitTerms,
+    batch: ExitBatch,
+    weights: Tensor,
+    loss_scale: float,
+    *,
+    largest_degrees: float,
 ) -> Gate:
     """Decides exit by exit, from gradients at that exit's representations and label embeddings.
 
-    loss_scale keeps gradients in half precision from vanishing; angles do not depend on it.
+    The exits' weights [exits] do not matter here. loss_scale keeps gradients in half precision
+    from vanishing; angles do not depend on it.
     """
     at = (batch.representations, batch.label_embeddings)
     reference = _gradients(loss_scale * terms.cross_entropy.sum(), at)
@@ -57,10 +63,10 @@ def representation_gate(
 def parameter_gate(
     terms: ExitTerms,
     batch: ExitBatch,
+    weights: Tensor,
     loss_scale: float,
     *,
     largest_degrees: float,
-    weights: Tensor,
     parameters: Sequence[nn.Parameter],
 ) -> Gate:
     """Decides once a mini-batch for all exits, from gradients at all trained parameters.

@@ -89,6 +89,16 @@ class MultiExitModel(nn.Module):
             return ("input_ids", "attention_mask", "token_type_ids")
         return ("input_ids", "attention_mask")
 
+    def untrained(self, exit_weights: Sequence[float], trains_backbone: bool) -> list[nn.Module]:
+        """Parts that a step leaves as they are: exits of weight 0, perhaps the backbone.
+
+        Without a gradient the optimiser neither moves nor decays them.
+        """
+        parts: list[nn.Module] = [
+            head for head, weight in zip(self.heads, exit_weights, strict=True) if weight == 0
+        ]
+        return parts if trains_backbone else [*parts, self.backbone]
+
     def embed(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:

@@ -16,13 +16,15 @@ from training.losses.aligned_contrastive import aligned_contrastive
 from training.losses.contrastive_teacher import contrastive_teacher
 from training.losses.cross_entropy import cross_entropy
 from training.losses.joint import ExitTerms, Gate, joint_gradients, joint_loss, open_gate
+from training.losses.self_distillation import self_distillation
 from training.losses.supervised_contrastive import supervised_contrastive
 from training.model import ExitBatch
 
-# Representations, label embeddings [exits, ...] and labels to a term [exits] or [exits - 1].
-Term = Callable[[Tensor, Tensor, Tensor], Tensor]
-# Terms, what they were computed from, and the factor that keeps half precision from vanishing.
-GateRule = Callable[[ExitTerms, ExitBatch, float], Gate]
+# What every exit says and the labels to a term [exits] or [exits - 1].
+Term = Callable[[ExitBatch, Tensor], Tensor]
+# Terms, what they were computed from, the exits' weights w_m [exits], and the factor that keeps
+# half precision from vanishing.
+GateRule = Callable[[ExitTerms, ExitBatch, Tensor, float], Gate]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +53,7 @@ class ObjectiveValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """A method: its contrastive terms (None where it has none), its gate, its weights.
+    """A method: its terms beside cross-entropy (None where it has none), its gate, its weights.
 
     both_scopes: the gates by representation and by parameters, to measure what either would do.
     """
@@ -60,23 +62,31 @@ class Objective:
     teacher: Term | None
     gate: GateRule
     both_scopes: tuple[GateRule, GateRule]
-    exit_weights: Tensor
     contrastive_weight: float
     teacher_weight: float
 
-    def __call__(self, batch: ExitBatch, labels: Tensor, loss_scale: float = 1.0) -> ObjectiveValue:
-        """batch: outputs of every exit; labels int64 [batch]. The total itself is not scaled."""
-        arguments = (batch.representations, batch.label_embeddings, labels)
+    def __call__(
+        self,
+        batch: ExitBatch,
+        labels: Tensor,
+        exit_weights: Sequence[float],
+        loss_scale: float = 1.0,
+    ) -> ObjectiveValue:
+        """batch: outputs of every exit; labels int64 [batch]; exit_weights: w_m, one an exit.
+
+        The total itself is not scaled.
+        """
         terms = ExitTerms(
             cross_entropy=cross_entropy(batch.logits, labels),
-            contrastive=self.contrastive and self.contrastive(*arguments),
-            teacher=self.teacher and self.teacher(*arguments),
+            contrastive=self.contrastive and self.contrastive(batch, labels),
+            teacher=self.teacher and self.teacher(batch, labels),
         )
-        gate = self.gate(terms, batch, loss_scale)
+        weights = torch.tensor(exit_weights, dtype=torch.float32, device=labels.device)
+        gate = self.gate(terms, batch, weights, loss_scale)
         total = joint_loss(
             terms,
             gate,
-            weights=self.exit_weights,
+            weights=weights,
             contrastive_weight=self.contrastive_weight,
             teacher_weight=self.teacher_weight,
         )
@@ -91,11 +101,7 @@ class Objective:
 
 
 def make_objective(
-    config: ObjectiveConfig,
-    *,
-    exits: int,
-    parameters: Sequence[nn.Parameter],
-    device: torch.device,
+    config: ObjectiveConfig, *, exits: int, parameters: Sequence[nn.Parameter]
 ) -> Objective:
     """The objective that the configuration names.
 
@@ -105,28 +111,10 @@ def make_objective(
         raise ConfigurationError(
             f"{len(config.exit_weights)} exit_weights for {exits} exits; give one an exit"
         )
-    temperature = config.temperature
-
-    def scl(representations: Tensor, label_embeddings: Tensor, labels: Tensor) -> Tensor:
-        return supervised_contrastive(representations, labels, temperature)
-
-    acl = partial(aligned_contrastive, temperature=temperature)
-    teacher = partial(contrastive_teacher, temperature=temperature)
-    contrastive_terms: dict[str, Term | None] = {
-        "ce": None,
-        "ce+scl": scl,
-        "acl-embed": acl,
-        "acl-grad": acl,
-        "acl-cl": acl,
-    }
-    weights = torch.tensor(
-        config.exit_weights or [1.0 / exits] * exits, dtype=torch.float32, device=device
-    )
     representation = partial(representation_gate, largest_degrees=config.largest_angle)
     by_parameters = partial(
         parameter_gate,
         largest_degrees=config.largest_angle,
-        weights=weights,
         parameters=[parameter for parameter in parameters if parameter.requires_grad],
     )
     gates: dict[str, GateRule] = {
@@ -134,19 +122,53 @@ def make_objective(
         "parameters": by_parameters,
         "none": keep_all,
     }
+    contrastive, teacher = _terms(config)
     gated = config.method in ("acl-grad", "acl-cl")
     return Objective(
-        contrastive=contrastive_terms[config.method],
-        teacher=teacher if config.method == "acl-cl" and exits > 1 else None,
+        contrastive=contrastive,
+        # A single exit has nobody to teach.
+        teacher=teacher if exits > 1 else None,
         gate=gates[config.gate] if gated else keep_all,
         both_scopes=(representation, by_parameters),
-        exit_weights=weights,
         contrastive_weight=config.contrastive_weight,
         teacher_weight=config.teacher_weight,
     )
 
 
-def keep_all(terms: ExitTerms, batch: ExitBatch, loss_scale: float) -> Gate:
+def _terms(config: ObjectiveConfig) -> tuple[Term | None, Term | None]:
+    """The contrastive and the teacher's term of the configured method."""
+    temperature = config.temperature
+
+    def scl(batch: ExitBatch, labels: Tensor) -> Tensor:
+        return supervised_contrastive(batch.representations, labels, temperature)
+
+    def acl(batch: ExitBatch, labels: Tensor) -> Tensor:
+        return aligned_contrastive(
+            batch.representations, batch.label_embeddings, labels, temperature
+        )
+
+    def contrast(batch: ExitBatch, labels: Tensor) -> Tensor:
+        return contrastive_teacher(
+            batch.representations, batch.label_embeddings, labels, temperature
+        )
+
+    def distil(batch: ExitBatch, labels: Tensor) -> Tensor:
+        return self_distillation(batch.logits, config.distillation_temperature)
+
+    terms: dict[str, tuple[Term | None, Term | None]] = {
+        "ce": (None, None),
+        "deebert": (None, None),
+        "berxit": (None, None),
+        "self-distillation": (None, distil),
+        "ce+scl": (scl, None),
+        "acl-embed": (acl, None),
+        "acl-grad": (acl, None),
+        "acl-cl": (acl, contrast),
+    }
+    return terms[config.method]
+
+
+def keep_all(terms: ExitTerms, batch: ExitBatch, weights: Tensor, loss_scale: float) -> Gate:
     """The gate of a method without one."""
     return open_gate(len(terms.cross_entropy), terms.cross_entropy.device)
 

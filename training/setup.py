@@ -80,10 +80,7 @@ def set_up(config: TrainingConfig) -> Run:
         precision=precision,
         model=model,
         objective=make_objective(
-            config.objective,
-            exits=len(model.exits),
-            parameters=trained_parameters(model),
-            device=device,
+            config.objective, exits=len(model.exits), parameters=trained_parameters(model)
         ),
         optimiser=make_optimiser(model, config.optimiser),
         scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),

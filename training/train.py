@@ -28,6 +28,7 @@ from training.objective import ObjectiveValue, differentiate
 from training.optimiser import clip_gradients, set_learning_rate
 from training.precision import autocast
 from training.resume import RunFolder, RunState, restore_scaler, scaler_state
+from training.schedule import plan_step
 from training.setup import Run, set_up
 
 logger = logging.getLogger(__name__)
@@ -142,17 +143,31 @@ def _train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> 
     settings = run.config.optimiser
     run.model.train()
     batch = make_batch(run.train, rows, run.model.pad_token_id, run.device)
-    set_learning_rate(run.optimiser, step=step, steps=run.steps, warmup_share=settings.warmup_share)
+    plan = plan_step(
+        run.config.objective,
+        exits=len(run.model.exits),
+        step=step,
+        steps=run.steps,
+        steps_an_epoch=run.steps_an_epoch,
+    )
+    set_learning_rate(
+        run.optimiser, step=plan.step, steps=plan.steps, warmup_share=settings.warmup_share
+    )
     with autocast(run.device, run.precision):
         outputs = run.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     loss_scale = run.scaler.get_scale()
-    value = run.objective(outputs, batch.labels, loss_scale)
+    value = run.objective(outputs, batch.labels, plan.exit_weights, loss_scale)
     every = run.config.objective.log_angles_every
     if every and step % every == 0:
-        gates = [scope(value.terms, outputs, loss_scale) for scope in run.objective.both_scopes]
+        weights = torch.tensor(plan.exit_weights, device=run.device)
+        gates = [
+            scope(value.terms, outputs, weights, loss_scale) for scope in run.objective.both_scopes
+        ]
         history.angles(step + 1, *gates)
     run.optimiser.zero_grad()
     differentiate(value, run.parameters, run.scaler)
+    for part in run.model.untrained(plan.exit_weights, plan.trains_backbone):
+        part.zero_grad(set_to_none=True)
     run.scaler.unscale_(run.optimiser)
     clip_gradients(run.model, settings.gradient_clip)
     run.scaler.step(run.optimiser)

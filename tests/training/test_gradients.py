@@ -16,6 +16,9 @@ from training.gradients import angle_degrees, angles_by_exit, parameter_gate, re
 from training.losses.joint import ExitTerms
 from training.model import ExitBatch
 
+# The representation gate decides exit by exit, whatever the weights.
+UNWEIGHTED = torch.ones(4)
+
 
 @given(degrees=st.floats(0, 180), scale=st.sampled_from([1e-12, 1.0, 1e6]))
 def test_the_angle_is_that_of_trigonometry(degrees: float, scale: float) -> None:
@@ -61,7 +64,7 @@ def test_the_representation_gate_drops_only_what_opposes_at_its_own_exit() -> No
         contrastive=pull(directions),
         teacher=pull(directions)[:-1],
     )
-    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
+    gate = representation_gate(terms, batch, UNWEIGHTED, 1.0, largest_degrees=90.0)
     assert gate.contrastive.tolist() == [1.0, 1.0, 0.0, 0.0]
     assert gate.teacher.tolist() == [1.0, 1.0, 0.0]
     assert gate.contrastive_degrees is not None
@@ -73,17 +76,23 @@ def test_the_largest_angle_is_a_setting_and_counts_as_kept() -> None:
     terms = ExitTerms(
         cross_entropy=pull(torch.tensor([[1.0, 0.0]]).expand(3, 2)), contrastive=pull(directions)
     )
-    assert representation_gate(terms, batch, 1.0, largest_degrees=180.0).contrastive.tolist() == [
+    assert representation_gate(
+        terms, batch, UNWEIGHTED, 1.0, largest_degrees=180.0
+    ).contrastive.tolist() == [
         1.0,
         1.0,
         1.0,
     ]
-    assert representation_gate(terms, batch, 1.0, largest_degrees=95.0).contrastive.tolist() == [
+    assert representation_gate(
+        terms, batch, UNWEIGHTED, 1.0, largest_degrees=95.0
+    ).contrastive.tolist() == [
         1.0,
         1.0,
         0.0,
     ]
-    assert representation_gate(terms, batch, 1.0, largest_degrees=45.0).contrastive.tolist() == [
+    assert representation_gate(
+        terms, batch, UNWEIGHTED, 1.0, largest_degrees=45.0
+    ).contrastive.tolist() == [
         1.0,
         0.0,
         0.0,
@@ -95,7 +104,7 @@ def test_a_term_without_gradient_opposes_nothing_and_is_kept() -> None:
     terms = ExitTerms(
         cross_entropy=pull(torch.tensor([[1.0, 0.0]])), contrastive=pull(torch.zeros(1, 2))
     )
-    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
+    gate = representation_gate(terms, batch, UNWEIGHTED, 1.0, largest_degrees=90.0)
     assert gate.contrastive_degrees is not None
     assert gate.contrastive_degrees.tolist() == [90.0]
     assert gate.contrastive.tolist() == [1.0]
@@ -105,15 +114,19 @@ def test_a_gradient_that_is_not_a_number_is_dropped() -> None:
     batch, _, pull = _batch([0.0])
     along = torch.tensor([[1.0, 0.0]])
     terms = ExitTerms(cross_entropy=pull(along), contrastive=pull(along * float("nan")))
-    assert representation_gate(terms, batch, 1.0, largest_degrees=180.0).contrastive.tolist() == [
-        0.0
-    ]
+    assert representation_gate(
+        terms, batch, UNWEIGHTED, 1.0, largest_degrees=180.0
+    ).contrastive.tolist() == [0.0]
 
 
 def test_terms_that_are_absent_are_kept_and_have_no_angle() -> None:
     batch, _, pull = _batch([0.0, 0.0])
     gate = representation_gate(
-        ExitTerms(cross_entropy=pull(torch.ones(2, 2))), batch, 1.0, largest_degrees=90.0
+        ExitTerms(cross_entropy=pull(torch.ones(2, 2))),
+        batch,
+        UNWEIGHTED,
+        1.0,
+        largest_degrees=90.0,
     )
     assert gate.contrastive.tolist() == [1.0, 1.0]
     assert gate.teacher.tolist() == [1.0]
@@ -142,9 +155,9 @@ def test_the_parameter_gate_looks_at_all_parameters_and_weights_at_once() -> Non
     gate = parameter_gate(
         terms(),
         ExitBatch(empty, empty, empty),
+        weights,
         1.0,
         largest_degrees=90.0,
-        weights=weights,
         parameters=[*parameters, unused],
     )
     reference = gradient((weights * terms().cross_entropy).sum())
@@ -169,7 +182,7 @@ def test_an_angle_of_exactly_the_largest_is_kept() -> None:
         cross_entropy=pull(torch.tensor([[2.0, 0.0]])),
         contrastive=pull(torch.tensor([[0.0, 3.0]])),
     )
-    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
+    gate = representation_gate(terms, batch, UNWEIGHTED, 1.0, largest_degrees=90.0)
     assert gate.contrastive_degrees is not None
     assert gate.contrastive_degrees.tolist() == [90.0]
     assert gate.contrastive.tolist() == [1.0]
@@ -185,7 +198,7 @@ def test_the_representation_gate_looks_at_label_embeddings_too() -> None:
     terms = ExitTerms(
         cross_entropy=by_point + by_embedding, contrastive=share * by_point - by_embedding
     )
-    gate = representation_gate(terms, batch, 1.0, largest_degrees=90.0)
+    gate = representation_gate(terms, batch, UNWEIGHTED, 1.0, largest_degrees=90.0)
     assert gate.contrastive.tolist() == [0.0, 1.0]
 
 
@@ -202,9 +215,9 @@ def test_the_parameter_gate_weighs_the_teacher_exit_by_exit() -> None:
         gate = parameter_gate(
             terms,
             ExitBatch(empty, empty, empty),
+            given_weights,
             1.0,
             largest_degrees=90.0,
-            weights=given_weights,
             parameters=[parameter],
         )
         assert gate.teacher.tolist() == [kept, kept]

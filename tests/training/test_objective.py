@@ -20,7 +20,7 @@ from training.model import ExitBatch
 from training.objective import Objective, differentiate, make_objective
 
 EXITS, LABELS = 3, torch.tensor([0, 1, 1, 2, 0])
-CPU = torch.device("cpu")
+UNIFORM = [1 / EXITS] * EXITS
 
 
 def _batch(seed: int = 0) -> ExitBatch:
@@ -34,7 +34,7 @@ def _objective(**settings: object) -> Objective:
     config = ObjectiveConfig.model_validate(
         {"contrastive_weight": 0.3, "teacher_weight": 0.7, "temperature": 0.2, **settings}
     )
-    return make_objective(config, exits=EXITS, parameters=[], device=CPU)
+    return make_objective(config, exits=EXITS, parameters=[])
 
 
 def _terms(batch: ExitBatch) -> dict[str, Tensor]:
@@ -56,7 +56,11 @@ def _by_hand(method: Method, batch: ExitBatch, weights: Tensor) -> Tensor:
     gate, teacher_gate = torch.ones(EXITS), torch.ones(EXITS - 1)
     if method in ("acl-grad", "acl-cl"):
         found = representation_gate(
-            ExitTerms(terms["ce"], contrastive, terms["cl"]), batch, 1.0, largest_degrees=90.0
+            ExitTerms(terms["ce"], contrastive, terms["cl"]),
+            batch,
+            torch.ones(EXITS),
+            1.0,
+            largest_degrees=90.0,
         )
         gate, teacher_gate = found.contrastive, found.teacher
     total = total + 0.3 * (weights * gate * contrastive).sum()
@@ -69,7 +73,7 @@ def _by_hand(method: Method, batch: ExitBatch, weights: Tensor) -> Tensor:
 def test_a_method_is_the_sum_of_its_terms(method: Method) -> None:
     for seed in range(5):
         batch = _batch(seed)
-        value = _objective(method=method, exit_weights=[0.5, 0.25, 0.25])(batch, LABELS)
+        value = _objective(method=method)(batch, LABELS, [0.5, 0.25, 0.25])
         expected = _by_hand(method, batch, torch.tensor([0.5, 0.25, 0.25]))
         torch.testing.assert_close(value.total, expected)
         leaves = [batch.representations, batch.label_embeddings]
@@ -79,15 +83,15 @@ def test_a_method_is_the_sum_of_its_terms(method: Method) -> None:
 
 def test_weights_are_uniform_where_absent() -> None:
     batch = _batch()
-    value = _objective(method="ce")(batch, LABELS)
+    value = _objective(method="ce")(batch, LABELS, UNIFORM)
     torch.testing.assert_close(value.total, cross_entropy(batch.logits, LABELS).mean())
 
 
 def test_a_dropped_term_leaves_no_gradient() -> None:
     # No angle is 0 or less between such terms, so everything is dropped.
     batch = _batch()
-    dropped = _objective(method="acl-cl", largest_angle=0.0)(batch, LABELS)
-    plain = _objective(method="ce")(batch, LABELS)
+    dropped = _objective(method="acl-cl", largest_angle=0.0)(batch, LABELS, UNIFORM)
+    plain = _objective(method="ce")(batch, LABELS, UNIFORM)
     assert dropped.gate.contrastive.sum() == 0
     assert dropped.gate.teacher.sum() == 0
     leaves = [batch.representations, batch.label_embeddings]
@@ -96,17 +100,17 @@ def test_a_dropped_term_leaves_no_gradient() -> None:
 
 
 def test_the_gate_itself_is_not_differentiated() -> None:
-    value = _objective(method="acl-cl")(_batch(), LABELS)
+    value = _objective(method="acl-cl")(_batch(), LABELS, UNIFORM)
     assert not value.gate.contrastive.requires_grad
     assert not value.gate.teacher.requires_grad
 
 
 def test_one_exit_has_no_teacher() -> None:
     config = ObjectiveConfig(method="acl-cl")
-    objective = make_objective(config, exits=1, parameters=[], device=CPU)
+    objective = make_objective(config, exits=1, parameters=[])
     batch = _batch()
     alone = ExitBatch(batch.representations[:1], batch.label_embeddings[:1], batch.logits[:1])
-    value = objective(alone, LABELS)
+    value = objective(alone, LABELS, [1.0])
     assert value.terms.teacher is None
     assert torch.isfinite(value.total)
 
@@ -129,14 +133,13 @@ def test_gradients_of_the_parameters_scope_are_those_of_its_total(
         method=method,
         gate="parameters",
         largest_angle=largest_angle,
-        exit_weights=(0.5, 0.25, 0.25),
         contrastive_weight=0.3,
         teacher_weight=0.7,
     )
-    objective = make_objective(config, exits=EXITS, parameters=parameters, device=CPU)
+    objective = make_objective(config, exits=EXITS, parameters=parameters)
     points = first(torch.randn(EXITS, len(LABELS), 6)).tanh()
     batch = ExitBatch(points, embeddings, points @ embeddings.mT)
-    value = objective(batch, LABELS, 8.0)
+    value = objective(batch, LABELS, [0.5, 0.25, 0.25], 8.0)
     expected = torch.autograd.grad(
         value.total, parameters, allow_unused=True, materialize_grads=True
     )
@@ -153,8 +156,8 @@ def test_the_parameters_scope_decides_once_for_all_exits() -> None:
         batch.representations * parameter, batch.label_embeddings, batch.logits * parameter
     )
     config = ObjectiveConfig(method="acl-cl", gate="parameters")
-    objective = make_objective(config, exits=EXITS, parameters=[parameter], device=CPU)
-    gate = objective(scaled, LABELS).gate
+    objective = make_objective(config, exits=EXITS, parameters=[parameter])
+    gate = objective(scaled, LABELS, UNIFORM).gate
     assert gate.contrastive_degrees is not None
     assert len(set(gate.contrastive_degrees.tolist())) == 1
 
@@ -167,17 +170,17 @@ def test_parameters_that_are_not_trained_have_no_say_in_the_gate() -> None:
         batch.representations * trained, batch.label_embeddings, batch.logits * trained
     )
     config = ObjectiveConfig(method="acl-grad", gate="parameters")
-    objective = make_objective(
-        config, exits=EXITS, parameters=[frozen, trained], device=torch.device("cpu")
-    )
-    assert objective(scaled, LABELS).gate.contrastive_degrees is not None
+    objective = make_objective(config, exits=EXITS, parameters=[frozen, trained])
+    assert objective(scaled, LABELS, UNIFORM).gate.contrastive_degrees is not None
 
 
 @pytest.mark.parametrize("method", ["ce+scl", "acl-embed", "acl-grad", "acl-cl"])
 def test_without_weight_every_method_is_plain_cross_entropy(method: Method) -> None:
     batch = _batch()
-    silent = _objective(method=method, contrastive_weight=0.0, teacher_weight=0.0)(batch, LABELS)
-    plain = _objective(method="ce")(batch, LABELS)
+    silent = _objective(method=method, contrastive_weight=0.0, teacher_weight=0.0)(
+        batch, LABELS, UNIFORM
+    )
+    plain = _objective(method="ce")(batch, LABELS, UNIFORM)
     torch.testing.assert_close(silent.total, plain.total)
     leaves = [batch.representations, batch.label_embeddings]
     found = torch.autograd.grad(silent.total, leaves, retain_graph=True)
@@ -187,13 +190,13 @@ def test_without_weight_every_method_is_plain_cross_entropy(method: Method) -> N
 def test_a_gate_that_keeps_every_angle_makes_acl_grad_acl_embed() -> None:
     for seed in range(5):
         batch = _batch(seed)
-        gated = _objective(method="acl-grad", largest_angle=180.0)(batch, LABELS)
-        plain = _objective(method="acl-embed")(batch, LABELS)
+        gated = _objective(method="acl-grad", largest_angle=180.0)(batch, LABELS, UNIFORM)
+        plain = _objective(method="acl-embed")(batch, LABELS, UNIFORM)
         torch.testing.assert_close(gated.total, plain.total)
 
 
 def test_without_a_gate_acl_cl_keeps_every_term() -> None:
-    value = _objective(method="acl-cl", gate="none", largest_angle=0.0)(_batch(), LABELS)
+    value = _objective(method="acl-cl", gate="none", largest_angle=0.0)(_batch(), LABELS, UNIFORM)
     assert value.gate.contrastive.tolist() == [1.0] * EXITS
     assert value.gate.teacher.tolist() == [1.0] * (EXITS - 1)
     assert value.gate.contrastive_degrees is None
@@ -207,10 +210,10 @@ def test_gradients_of_the_parameters_scope_hold_for_real_models(
     model = small_model(make_backbone(family))
     parameters = list(model.parameters())
     config = ObjectiveConfig(method="acl-cl", gate="parameters", largest_angle=180.0)
-    objective = make_objective(config, exits=EXITS, parameters=parameters, device=CPU)
+    objective = make_objective(config, exits=EXITS, parameters=parameters)
     vocabulary = model.backbone.config.vocab_size
     outputs = model(**random_tokens(5, 9, vocabulary=vocabulary, pad=model.pad_token_id))
-    value = objective(outputs, LABELS)
+    value = objective(outputs, LABELS, UNIFORM)
     expected = torch.autograd.grad(
         value.total, parameters, allow_unused=True, materialize_grads=True
     )

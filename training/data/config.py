@@ -31,6 +31,9 @@ class DataConfig(BaseModel):
     validation: Share | Path | None = 0.05
     calibration: Share | Path | None = 0.1
     test: Share | Path | None = None
+    train_limit: int | None = Field(
+        None, ge=1, strict=True, description="train on so many texts at most, drawn by split_seed"
+    )
     text_column: str = "text"
     text_pair_column: str | None = None
     label_column: str = "label"

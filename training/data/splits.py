@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,10 @@ def load_splits(config: DataConfig) -> Splits:
         if isinstance(share := getattr(config, name), float) and share > 0
     }
     kept, held_out = hold_out(train, shares, config.split_seed)
+    if config.train_limit is not None and config.train_limit < len(kept):
+        # In the order of the file, so that the limit alone decides which texts there are.
+        drawn = random.Random(config.split_seed).sample(range(len(kept)), config.train_limit)
+        kept = [kept[index] for index in sorted(drawn)]
     if len({example.label for example in kept}) < 2:
         source = config.train or config.folder or config.dataset
         raise DataError(
