@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from export.calibrate import calibrate, default_point
+from export.calibrate import calibrated
 from export.config import ExportConfig
+from export.encode import encode_examples, label_indices
 from export.evaluate import BundleReport, evaluate_bundle
-from export.golden import golden_examples
 from export.graphs import fuse, stage_spans, write_merge, write_stage
 from export.seal import sealed_folder, write_manifest
 from export.verify import verify
@@ -30,11 +27,10 @@ from multi_exit.bundle import (
     load_bundle,
 )
 from multi_exit.errors import DataError
-from multi_exit.offline import check_golden, every_exit
+from multi_exit.offline import check_golden
 from multi_exit.runner import StageRunner
-from multi_exit.text_encoder import EncodedText, TextEncoder
 from training.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
-from training.data import LabelledExample, Splits
+from training.data import Splits
 from training.provenance import splits_of
 
 _MERGE_FILE = "merge.onnx"
@@ -76,7 +72,7 @@ def export_bundle(checkpoint_path: Path, target: Path, config: ExportConfig) -> 
             f"logits within {verification.largest_logit_difference:.1e}, entropy within "
             f"{verification.largest_entropy_difference:.1e}"
         )
-        finished = _calibrated(draft, runner, encoder, splits, config)
+        finished = calibrated(draft.manifest, runner, encoder, splits, config)
         (folder / MANIFEST_FILE).unlink()
         write_manifest(folder, lambda files: finished.model_copy(update={"files": files}))
         # The sealed bytes are what is checked, not what they were made from.
@@ -101,27 +97,6 @@ def evaluate_on_test(checkpoint_path: Path, bundle: Bundle) -> BundleReport:
             label_indices(splits.test, bundle.manifest.labels),
             advanced=progress.update,
         )
-
-
-def encode_examples(
-    encoder: TextEncoder, examples: Sequence[LabelledExample], name: str
-) -> list[EncodedText]:
-    """Encodes examples as the service would, with a progress bar on a terminal."""
-    return [
-        encoder.encode(example.text_input)
-        for example in tqdm(examples, desc=f"tokenise {name}", unit="text", disable=None)
-    ]
-
-
-def label_indices(
-    examples: Sequence[LabelledExample], labels: tuple[str, ...]
-) -> NDArray[np.int64]:
-    """Index of each example's label by name, int64 [texts]. Raises DataError for another name."""
-    index = {label: position for position, label in enumerate(labels)}
-    unknown = sorted({example.label for example in examples} - index.keys())
-    if unknown:
-        raise DataError(f"the bundle has no label {unknown[0]!r} ({len(unknown)} unknown in all)")
-    return np.array([index[example.label] for example in examples], dtype=np.int64)
 
 
 def _write_graphs(checkpoint: Checkpoint, folder: Path) -> tuple[StageEntry, ...]:
@@ -174,29 +149,4 @@ def _draft(
                 "config": config.model_dump(mode="json"),
             },
         ),
-    )
-
-
-def _calibrated(
-    draft: Bundle,
-    runner: StageRunner,
-    encoder: TextEncoder,
-    splits: Splits,
-    config: ExportConfig,
-) -> BundleManifest:
-    encoded = encode_examples(encoder, splits.calibration, "calibration")
-    with tqdm(total=len(encoded), desc="calibrate", unit="text", disable=None) as progress:
-        outputs = every_exit(runner, draft.manifest, encoded, advanced=progress.update)
-    labels = label_indices(splits.calibration, draft.manifest.labels)
-    points = calibrate(outputs, labels, draft.manifest.exits, config)
-    examples = (splits.validation or splits.train)[: config.golden_texts]
-    golden = golden_examples(
-        runner, draft.manifest, encoder, [example.text_input for example in examples]
-    )
-    return draft.manifest.model_copy(
-        update={
-            "operating_points": points,
-            "default_point": default_point(points, config),
-            "golden": golden,
-        }
     )

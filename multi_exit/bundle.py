@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from multi_exit.certificate import Certificate
+from multi_exit.certificate import Certificate, CertificateKind
 from multi_exit.errors import BundleError
 from multi_exit.policy import Policy
 from multi_exit.text_encoder import TextEncoder, TextInput, UnicodeForm
@@ -47,7 +47,8 @@ class StageEntry(_Frozen):
 class OperatingPoint(_Frozen):
     """Thresholds, one an exit, with what the calibration split measured for them.
 
-    average_layers: layers run on average. speedup: all layers / average_layers.
+    average_layers: layers run on average. speedup: all layers / average_layers. time_speedup: the
+    same of the stages' time for one text, measured where the bundle was calibrated.
     agreement: share with the label of full depth. accuracy: None without labels.
     """
 
@@ -55,6 +56,7 @@ class OperatingPoint(_Frozen):
     thresholds: tuple[Share, ...] = Field(min_length=1)
     average_layers: float = Field(gt=0)
     speedup: float = Field(ge=1)
+    time_speedup: float | None = Field(None, gt=0)
     samples: int = Field(ge=1)
     agreement: Share
     accuracy: Share | None
@@ -64,6 +66,13 @@ class OperatingPoint(_Frozen):
     @property
     def policy(self) -> Policy:
         return Policy(self.thresholds)
+
+    def promises(self, kind: CertificateKind, epsilon: float) -> bool:
+        """Whether a certificate of this kind about all texts covers `epsilon`."""
+        return any(
+            found.kind == kind and found.label is None and found.epsilon <= epsilon
+            for found in self.certificates
+        )
 
 
 class GoldenExample(_Frozen):

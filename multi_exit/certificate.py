@@ -1,38 +1,50 @@
 """What can be promised about an operating point, from a calibration split, and how surely.
 
-Consistency: of texts like the calibration ones, at most epsilon get another label than at full
-depth, with confidence 1 - delta. The only assumption: calibration texts and live texts are drawn
-independently from one distribution, and the calibration split was seen by nothing else.
+The only assumption: calibration texts and live texts are drawn independently from one
+distribution, and the calibration split was seen by nothing else. A per-class certificate (`label`)
+assumes it of that class alone, and is a statement of its own: ten of them may fail separately.
 """
 
-import math
 from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
+from multi_exit.betting import accuracy_drop_p_value, accuracy_drop_upper_bound
+from multi_exit.binomial import binomial_tail, binomial_upper_bound, check_level
+from multi_exit.risk_control import expected_risk_bound
+
+CertificateKind = Literal["consistency", "accuracy_drop", "expected_disagreement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """One statistical statement about one operating point.
 
-    kind: "consistency" (another label than at full depth).
-    epsilon: the share that is promised not to be exceeded; delta: the risk that it is all the same.
-    samples, errors: what was counted. p_value: P(at most `errors` | share = epsilon).
-    upper_bound: the smallest share that the same data could promise at this delta.
+    kind: "consistency" (the share of texts with another label than at full depth), "accuracy_drop"
+    (accuracy at full depth minus here), "expected_disagreement" (like consistency, but on average
+    over calibration splits instead of with confidence).
+    epsilon: what is promised not to be exceeded. delta: the risk that it is all the same; None for
+    expected_disagreement. samples: the texts counted. errors: those with another label than at
+    full depth; for accuracy_drop, those right at full depth and wrong here. gains: for
+    accuracy_drop, those wrong at full depth and right here. label: where not None, only texts that
+    full depth gives this label (accuracy_drop: whose true label this is) were counted.
+    p_value: of the hypothesis that epsilon is exceeded; None where there is no test.
+    upper_bound: the smallest epsilon that the same data could promise; a negative one is a gain.
     """
 
-    kind: str
+    kind: CertificateKind
     epsilon: float
-    delta: float
+    delta: float | None
     samples: int
     errors: int
-    p_value: float
+    gains: int | None = None
+    label: str | None = None
+    p_value: float | None
     upper_bound: float
     statement: str
 
 
 def consistency_certificate(
-    errors: int, samples: int, *, epsilon: float, delta: float
+    errors: int, samples: int, *, epsilon: float, delta: float, label: str | None = None
 ) -> Certificate | None:
     """Certificate that at most `epsilon` of texts get another label than at full depth.
 
@@ -40,7 +52,7 @@ def consistency_certificate(
     Raises ValueError for counts or levels that make no sense.
     """
     p_value = binomial_tail(errors, samples, epsilon)
-    _check_level("delta", delta)
+    check_level("delta", delta)
     if p_value > delta:
         return None
     return Certificate(
@@ -49,125 +61,96 @@ def consistency_certificate(
         delta=delta,
         samples=samples,
         errors=errors,
+        label=label,
         p_value=p_value,
         upper_bound=binomial_upper_bound(errors, samples, delta),
         statement=(
-            f"At most {_percent(epsilon)} of texts like the {samples:,} calibration texts get "
+            f"At most {_percent(epsilon)} of texts like the {_by_full_depth(samples, label)} get "
             f"another label than at full depth, with {_percent(1 - delta)} confidence "
             f"({errors:,} did)."
         ),
     )
 
 
-def binomial_tail(errors: int, samples: int, share: float) -> float:
-    """P(X <= errors) for X ~ Binomial(samples, share), to about 1e-12 relative.
+def accuracy_drop_certificate(
+    losses: int,
+    gains: int,
+    samples: int,
+    *,
+    epsilon: float,
+    delta: float,
+    bet: float | None = None,
+    label: str | None = None,
+) -> Certificate | None:
+    """Certificate that accuracy is lower than at full depth by less than `epsilon`.
 
-    The largest term by Loader's saddle-point expansion ("Fast and accurate computation of
-    binomial probabilities", 2000), which does not cancel as a difference of log-gammas does at
-    large n; the others by their ratios. Raises ValueError unless 0 <= errors <= samples and
-    0 < share < 1.
+    losses, gains: texts right at full depth alone, and here alone. Betting test of "the drop is
+    epsilon or more" (`multi_exit.betting`); None where it is not rejected at `delta`. bet: a bet
+    chosen on other texts. Raises ValueError for counts or levels that make no sense.
     """
-    _check_level("share", share)
-    if not 0 <= errors <= samples:
-        raise ValueError(f"errors must lie in 0..samples; got {errors} of {samples}")
-    if errors == samples:
-        return 1.0
-    rest_share = 1.0 - share
-    if errors <= samples * share:
-        return _term(errors, samples, share, rest_share) * _falling_sum(
-            errors, samples, share, rest_share
-        )
-    # Above the mean the upper tail is the short one: its terms are those of the mirrored count.
-    # Both shares are handed on, since 1 - (1 - share) is no longer a small share.
-    upper = samples - errors - 1
-    return 1.0 - _term(upper, samples, rest_share, share) * _falling_sum(
-        upper, samples, rest_share, share
+    check_level("epsilon", epsilon)
+    p_value = accuracy_drop_p_value(losses, gains, samples, epsilon, bet=bet)
+    check_level("delta", delta)
+    if p_value > delta:
+        return None
+    of_class = "" if label is None else f" of class {label!r}"
+    return Certificate(
+        kind="accuracy_drop",
+        epsilon=epsilon,
+        delta=delta,
+        samples=samples,
+        errors=losses,
+        gains=gains,
+        label=label,
+        p_value=p_value,
+        upper_bound=accuracy_drop_upper_bound(losses, gains, samples, delta, bet=bet),
+        statement=(
+            f"On texts like the {samples:,} calibration texts{of_class}, accuracy is lower than at "
+            f"full depth by less than {100 * epsilon:.12g} points, with {_percent(1 - delta)} "
+            f"confidence ({losses:,} of them lost, {gains:,} gained)."
+        ),
     )
 
 
-def binomial_upper_bound(errors: int, samples: int, delta: float) -> float:
-    """Clopper-Pearson: the largest share not rejected by `errors` of `samples` at level delta.
+def expected_disagreement_certificate(
+    errors: int, samples: int, *, epsilon: float, label: str | None = None
+) -> Certificate | None:
+    """Certificate that on average at most `epsilon` of texts get another label than at full depth.
 
-    1.0 for no samples or for all errors. Accurate to a few units in the last place.
+    On average over calibration splits too: one split may promise too much, another too little.
+    Weaker than consistency, and possible with far fewer texts: 1 / epsilon - 1 without an error.
+    Conformal risk control; None where it does not allow this point. Where the point was chosen
+    along a path, `errors` must be those of `multi_exit.risk_control.errors_along_path`, which also
+    count what slower points of the path get wrong. Raises ValueError for counts or levels that
+    make no sense.
     """
-    _check_level("delta", delta)
-    if not 0 <= errors <= samples:
-        raise ValueError(f"errors must lie in 0..samples; got {errors} of {samples}")
-    if errors == samples:
-        return 1.0
-    low, high = errors / samples, 1.0
-    while True:
-        middle = 0.5 * (low + high)
-        if middle <= low or middle >= high:
-            return high
-        if binomial_tail(errors, samples, middle) > delta:
-            low = middle
-        else:
-            high = middle
+    check_level("epsilon", epsilon)
+    bound = expected_risk_bound(errors, samples)
+    if bound > epsilon:
+        return None
+    return Certificate(
+        kind="expected_disagreement",
+        epsilon=epsilon,
+        delta=None,
+        samples=samples,
+        errors=errors,
+        label=label,
+        p_value=None,
+        upper_bound=bound,
+        statement=(
+            f"On average over calibrations, at most {_percent(epsilon)} of texts like the "
+            f"{_by_full_depth(samples, label)} get another label than at full depth "
+            f"({errors:,} did)."
+        ),
+    )
 
 
-def _check_level(name: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"{name} must lie strictly between 0 and 1; got {value}")
+def _by_full_depth(samples: int, label: str | None) -> str:
+    return f"{samples:,} calibration texts" + (
+        f" that full depth labels {label!r}" if label is not None else ""
+    )
 
 
 def _percent(share: float) -> str:
     """A share as a percentage with all its digits: a rounded one could promise too much."""
     return f"{100 * share:.12g}%"
-
-
-def _falling_sum(errors: int, samples: int, share: float, rest_share: float) -> float:
-    """Sum over j <= errors of P(X = j) / P(X = errors), for errors not above the mean."""
-    total, block_start, factor = 1.0, errors, 1.0
-    odds = rest_share / share
-    # In blocks: the ratios fall below rounding long before 10 million terms.
-    while block_start > 0 and factor > 1e-18 * total:
-        j = np.arange(block_start, max(block_start - 4096, 0), -1, dtype=np.float64)
-        terms = factor * np.cumprod(j / (samples - j + 1.0) * odds)
-        total += math.fsum(terms)
-        factor = float(terms[-1])
-        block_start -= len(j)
-    return total
-
-
-def _term(errors: int, samples: int, share: float, rest_share: float) -> float:
-    """P(X = errors) for X ~ Binomial(samples, share), 0 <= errors < samples."""
-    if errors == 0:
-        log_rest = math.log(rest_share) if rest_share < 0.5 else math.log1p(-share)
-        return math.exp(samples * log_rest)
-    rest = samples - errors
-    log_term = (
-        _stirling_error(samples)
-        - _stirling_error(errors)
-        - _stirling_error(rest)
-        - _deviance(errors, samples * share)
-        - _deviance(rest, samples * rest_share)
-    )
-    return math.exp(log_term) * math.sqrt(samples / (2.0 * math.pi * errors * rest))
-
-
-def _stirling_error(n: int) -> float:
-    """log(n!) minus Stirling's formula log(sqrt(2 pi n) (n/e)^n)."""
-    if n <= 15:
-        return math.lgamma(n + 1.0) - (n + 0.5) * math.log(n) + n - 0.5 * math.log(2.0 * math.pi)
-    square = 1.0 / (n * n)
-    series = 1 / 12 - square * (
-        1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square * (1 / 1188)))
-    )
-    return series / n
-
-
-def _deviance(x: float, mean: float) -> float:
-    """x log(x / mean) + mean - x, without cancellation where x is near the mean."""
-    if abs(x - mean) >= 0.1 * (x + mean):
-        return x * math.log(x / mean) + mean - x
-    ratio = (x - mean) / (x + mean)
-    total = (x - mean) * ratio
-    power = 2.0 * x * ratio
-    for order in range(1, 1000):
-        power *= ratio * ratio
-        updated = total + power / (2 * order + 1)
-        if updated == total:
-            break
-        total = updated
-    return total

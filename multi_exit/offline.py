@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,26 @@ def every_exit(
             logits[group, stage - 1], entropy[group, stage - 1] = result.logits, result.entropy
         advanced(len(group))
     return ExitOutputs(logits, entropy)
+
+
+def stage_seconds(
+    runner: StageRunner, manifest: BundleManifest, encoded: Sequence[EncodedText]
+) -> tuple[float, ...]:
+    """What each stage takes for one text alone: the median over texts, after one to warm up."""
+    alone = np.zeros(1, dtype=np.int64)
+    taken: list[list[float]] = []
+    for text in (encoded[0], *encoded):
+        bucket = bucket_of(len(text), manifest.length_buckets)
+        tokens = pad_batch([text], bucket, manifest.pad_token_id)
+        times = [time.perf_counter()]
+        result = runner.start(tokens)
+        times.append(time.perf_counter())
+        for stage in range(2, runner.stages + 1):
+            assert result.state is not None, "only the last stage hands nothing on"
+            result = runner.advance(stage, result.state, alone)
+            times.append(time.perf_counter())
+        taken.append(np.diff(times).tolist())
+    return tuple(float(seconds) for seconds in np.median(taken[1:], axis=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,75 +1,28 @@
-"""The exact binomial against scipy and exact fractions; certificates against simulation."""
+"""Certificates: what they say, when they are given, and how often they are wrong."""
 
 from __future__ import annotations
 
-import math
 import re
-from fractions import Fraction
+from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
+from pydantic import TypeAdapter
+from scipy import stats
 
-from multi_exit.certificate import binomial_tail, binomial_upper_bound, consistency_certificate
-
-
-@given(st.integers(1, 60), st.data())
-def test_small_counts_equal_exact_fractions(samples: int, data: st.DataObject) -> None:
-    errors = data.draw(st.integers(0, samples))
-    share = Fraction(data.draw(st.integers(1, 99)), 100)
-    exact = sum(
-        math.comb(samples, k) * share**k * (1 - share) ** (samples - k) for k in range(errors + 1)
-    )
-    # Rounding the share to a float alone moves the result by up to 60 times 1e-16.
-    assert binomial_tail(errors, samples, float(share)) == pytest.approx(float(exact), rel=1e-13)
-
-
-@given(st.integers(1, 10_000_000), st.floats(1e-7, 0.5), st.floats(-6, 6))
-def test_large_counts_equal_the_incomplete_beta_function(
-    samples: int, share: float, deviations: float
-) -> None:
-    mean = samples * share
-    errors = int(np.clip(mean + deviations * math.sqrt(mean * (1 - share)), 0, samples - 1))
-    found = binomial_tail(errors, samples, share)
-    expected = special.betaincc(errors + 1, samples - errors, share)
-    assert found == pytest.approx(expected, rel=1e-11)
-
-
-@pytest.mark.parametrize("samples", [100, 10_000, 10_000_000])
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.3])
-def test_scipy_agrees_to_1e_12(samples: int, share: float) -> None:
-    mean = samples * share
-    for deviations in (-3, -1, 0, 1, 3):
-        errors = max(0, int(mean + deviations * math.sqrt(mean)))
-        # Not binom.cdf, which at 10 million samples is itself off by 2e-12.
-        expected = special.betaincc(errors + 1, samples - errors, share)
-        assert binomial_tail(errors, samples, share) == pytest.approx(expected, rel=1e-12)
-        if samples <= 10_000:
-            cdf = float(stats.binom.cdf(errors, samples, share))
-            assert binomial_tail(errors, samples, share) == pytest.approx(cdf, rel=1e-12)
-
-
-@pytest.mark.parametrize("samples", [1_000_000, 10_000_000])
-@pytest.mark.parametrize("errors", [1, 2, 5])
-def test_a_tiny_share_keeps_its_digits_above_the_mean(samples: int, errors: int) -> None:
-    share = 1.0 / samples
-    log_term = samples * math.log1p(-share)
-    exact = math.fsum(
-        math.comb(samples, k) * share**k * math.exp(log_term - k * math.log1p(-share))
-        for k in range(errors + 1)
-    )
-    assert binomial_tail(errors, samples, share) == pytest.approx(exact, rel=1e-13)
-
-
-@pytest.mark.parametrize("share", [1e-300, 1e-20, 1e-17, 1 - 2**-53])
-@pytest.mark.parametrize("errors", [0, 3, 9])
-def test_shares_next_to_zero_and_one_have_a_tail(share: float, errors: int) -> None:
-    exact = math.fsum(
-        math.comb(10, k) * share**k * (1 - share) ** (10 - k) for k in range(errors + 1)
-    )
-    assert binomial_tail(errors, 10, share) == pytest.approx(exact, rel=1e-12)
+from bench.certificates import REDRAWS, consistency_rows
+from multi_exit.betting import accuracy_drop_p_value, accuracy_drop_upper_bound, best_bet
+from multi_exit.binomial import binomial_upper_bound
+from multi_exit.certificate import (
+    Certificate,
+    accuracy_drop_certificate,
+    consistency_certificate,
+    expected_disagreement_certificate,
+)
 
 
 def test_299_texts_without_an_error_promise_one_percent_and_298_do_not() -> None:
@@ -90,15 +43,6 @@ def test_the_statement_does_not_promise_more_than_was_shown(epsilon: float, delt
     assert 1 - confidence / 100 == pytest.approx(delta, rel=1e-5)
 
 
-@given(st.integers(1, 5000), st.data(), st.floats(0.001, 0.5))
-def test_the_upper_bound_is_clopper_pearson(
-    samples: int, data: st.DataObject, delta: float
-) -> None:
-    errors = data.draw(st.integers(0, samples - 1))
-    expected = stats.beta.ppf(1 - delta, errors + 1, samples - errors)
-    assert binomial_upper_bound(errors, samples, delta) == pytest.approx(expected, rel=1e-9)
-
-
 @given(st.integers(1, 3000), st.data())
 def test_a_certificate_is_given_where_the_bound_is_within_epsilon(
     samples: int, data: st.DataObject
@@ -111,19 +55,6 @@ def test_a_certificate_is_given_where_the_bound_is_within_epsilon(
         assert (found is not None) == (bound < epsilon)
 
 
-def test_degenerate_counts_promise_nothing() -> None:
-    assert binomial_tail(0, 0, 0.01) == 1.0
-    assert binomial_upper_bound(0, 0, 0.05) == 1.0
-    assert binomial_upper_bound(7, 7, 0.05) == 1.0
-    assert consistency_certificate(0, 0, epsilon=0.01, delta=0.05) is None
-
-
-@pytest.mark.parametrize(("errors", "samples", "share"), [(-1, 5, 0.1), (6, 5, 0.1), (1, 5, 0.0)])
-def test_counts_that_make_no_sense_are_refused(errors: int, samples: int, share: float) -> None:
-    with pytest.raises(ValueError, match="must lie"):
-        binomial_tail(errors, samples, share)
-
-
 @pytest.mark.parametrize("share", [0.0101, 0.012, 0.02])
 def test_a_share_above_epsilon_is_certified_at_most_delta_of_the_time(share: float) -> None:
     rng = np.random.default_rng(0)
@@ -134,3 +65,121 @@ def test_a_share_above_epsilon_is_certified_at_most_delta_of_the_time(share: flo
         for count in counts
     )
     assert wrong <= stats.binom.ppf(0.999, redraws, 0.05)
+
+
+def test_certified_policies_of_a_path_exceed_epsilon_at_most_delta_of_the_time() -> None:
+    rows = consistency_rows(np.random.default_rng(0), 1500)
+    errors = [row for row in rows if row.limit is not None]
+    assert len(errors) == 5
+    assert all(row.happened <= stats.binom.ppf(0.999, REDRAWS, row.limit) for row in errors)
+    power = {row.case: row.happened / row.of for row in rows if row.limit is None}
+    assert power["1,500 texts, disagreement 0.25 epsilon"] > 0.95
+    assert power["1,500 texts, nested path, the one at 0.5 epsilon"] > 0.6
+
+
+def test_expected_disagreement_needs_one_text_less_than_one_over_epsilon() -> None:
+    passed = expected_disagreement_certificate(0, 99, epsilon=0.01)
+    assert passed is not None
+    assert passed.upper_bound == 0.01
+    assert passed.delta is None
+    assert passed.p_value is None
+    assert "On average over calibrations, at most 1% of" in passed.statement
+    assert expected_disagreement_certificate(0, 98, epsilon=0.01) is None
+
+
+def test_accuracy_drop_needs_few_texts_where_nothing_is_lost() -> None:
+    give = partial(accuracy_drop_certificate, 0, 0, epsilon=0.01, delta=0.05)
+    bet = best_bet(0, 0, 1000, 0.01)
+    # 299 is the least that any test could do with.
+    assert give(298, bet=bet) is None
+    assert give(350, bet=bet) is not None
+    assert give(410) is not None
+
+
+@given(st.integers(1, 3000), st.data())
+def test_accuracy_drop_is_certified_where_its_bound_is_within_epsilon(
+    samples: int, data: st.DataObject
+) -> None:
+    losses = data.draw(st.integers(0, samples // 20))
+    gains = data.draw(st.integers(0, samples // 20))
+    epsilon = data.draw(st.floats(0.001, 0.2))
+    bet = data.draw(st.none() | st.floats(0, 1))
+    found = accuracy_drop_certificate(losses, gains, samples, epsilon=epsilon, delta=0.05, bet=bet)
+    bound = accuracy_drop_upper_bound(losses, gains, samples, 0.05, bet=bet)
+    if abs(bound - epsilon) > 1e-9:
+        assert (found is not None) == (bound < epsilon)
+    if found is not None:
+        assert (found.errors, found.gains, found.upper_bound) == (losses, gains, bound)
+        assert found.p_value == accuracy_drop_p_value(losses, gains, samples, epsilon, bet=bet)
+
+
+@pytest.mark.parametrize(
+    ("give", "words"),
+    [
+        (
+            partial(consistency_certificate, 3, 2000, epsilon=0.01, delta=0.05),
+            "At most 1% of texts like the 2,000 calibration texts{} get another label than at "
+            "full depth, with 95% confidence (3 did).",
+        ),
+        (
+            partial(accuracy_drop_certificate, 3, 4, 2000, epsilon=0.015, delta=0.1),
+            "On texts like the 2,000 calibration texts{}, accuracy is lower than at full depth by "
+            "less than 1.5 points, with 90% confidence (3 of them lost, 4 gained).",
+        ),
+        (
+            partial(expected_disagreement_certificate, 3, 2000, epsilon=0.01),
+            "On average over calibrations, at most 1% of texts like the 2,000 calibration texts{} "
+            "get another label than at full depth (3 did).",
+        ),
+    ],
+)
+def test_a_certificate_says_what_was_counted_and_survives_json(give: Any, words: str) -> None:
+    of_all, of_class = give(), give(label="card lost")
+    chosen = " of class" if of_all.kind == "accuracy_drop" else " that full depth labels"
+    assert of_all.statement == words.format("")
+    assert of_class.statement == words.format(f"{chosen} 'card lost'")
+    adapter = TypeAdapter(Certificate)
+    for certificate in (of_all, of_class):
+        assert adapter.validate_json(adapter.dump_json(certificate)) == certificate
+
+
+def test_a_certificate_of_an_older_bundle_still_loads() -> None:
+    found = consistency_certificate(0, 299, epsilon=0.01, delta=0.05)
+    assert found is not None
+    document = asdict(found)
+    del document["gains"], document["label"]
+    assert TypeAdapter(Certificate).validate_python(document) == found
+
+
+def test_no_texts_and_nothing_but_errors_promise_nothing() -> None:
+    for count in (0, 7):
+        assert consistency_certificate(count, count, epsilon=0.01, delta=0.05) is None
+        assert accuracy_drop_certificate(count, 0, count, epsilon=0.01, delta=0.05) is None
+        assert expected_disagreement_certificate(count, count, epsilon=0.01) is None
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, float("nan")])
+@pytest.mark.parametrize(
+    "give",
+    [
+        partial(consistency_certificate, 0, 1000, delta=0.05),
+        partial(accuracy_drop_certificate, 0, 0, 1000, delta=0.05),
+        partial(expected_disagreement_certificate, 0, 1000),
+    ],
+)
+def test_an_epsilon_that_makes_no_sense_is_refused(give: Any, epsilon: float) -> None:
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        give(epsilon=epsilon)
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        partial(consistency_certificate, 0, 1000, epsilon=0.01),
+        partial(accuracy_drop_certificate, 0, 0, 1000, epsilon=0.01),
+    ],
+)
+@pytest.mark.parametrize("delta", [0.0, 1.0, float("nan")])
+def test_a_delta_that_makes_no_sense_is_refused(give: Any, delta: float) -> None:
+    with pytest.raises(ValueError, match="delta must lie"):
+        give(delta=delta)

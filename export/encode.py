@@ -1,0 +1,34 @@
+"""Labelled examples as what graphs and calibration take: tokens and label indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from multi_exit.errors import DataError
+from multi_exit.text_encoder import EncodedText, TextEncoder
+from training.data import LabelledExample
+
+
+def encode_examples(
+    encoder: TextEncoder, examples: Sequence[LabelledExample], name: str
+) -> list[EncodedText]:
+    """Encodes examples as the service would, with a progress bar on a terminal."""
+    return [
+        encoder.encode(example.text_input)
+        for example in tqdm(examples, desc=f"tokenise {name}", unit="text", disable=None)
+    ]
+
+
+def label_indices(
+    examples: Sequence[LabelledExample], labels: tuple[str, ...]
+) -> NDArray[np.int64]:
+    """Index of each example's label by name, int64 [texts]. Raises DataError for another name."""
+    index = {label: position for position, label in enumerate(labels)}
+    unknown = sorted({example.label for example in examples} - index.keys())
+    if unknown:
+        raise DataError(f"the bundle has no label {unknown[0]!r} ({len(unknown)} unknown in all)")
+    return np.array([index[example.label] for example in examples], dtype=np.int64)
