@@ -1,8 +1,9 @@
-"""`patamar train CONFIG --output FOLDER`."""
+"""`patamar train CONFIG --output FOLDER`: alone, or as one of several ranks of a launcher."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 
 
@@ -25,8 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from training.config import load_config
+    from training.parallel import joined_ranks
     from training.train import train
 
-    report = train(load_config(options.config, options.set), options.output)
-    print(report.table())
+    config = load_config(options.config, options.set)
+    with joined_ranks(config.run.device) as ranks:
+        if not ranks.first:
+            logging.getLogger("training").setLevel(logging.WARNING)
+        report = train(config, options.output, ranks)
+    if ranks.first:
+        print(report.table())
     return 0

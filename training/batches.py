@@ -69,5 +69,10 @@ def make_batch(
         input_ids=torch.from_numpy(tokens.input_ids).to(device),
         attention_mask=torch.from_numpy(tokens.attention_mask).to(device),
         token_type_ids=torch.from_numpy(tokens.token_type_ids).to(device),
-        labels=torch.from_numpy(split.labels[list(rows)]).to(device),
+        labels=make_labels(split, rows, device),
     )
+
+
+def make_labels(split: EncodedSplit, rows: Sequence[int], device: torch.device) -> Tensor:
+    """Label indices of the rows, int64 [rows]."""
+    return torch.from_numpy(split.labels[list(rows)]).to(device)

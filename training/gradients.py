@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from training.losses.joint import ExitTerms, Gate, TermGradients, open_gate
 from training.model import ExitBatch
+from training.parallel import ALONE, Ranks
 
 
 def angle_degrees(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
@@ -41,22 +42,28 @@ def representation_gate(
     loss_scale: float,
     *,
     largest_degrees: float,
+    ranks: Ranks = ALONE,
 ) -> Gate:
     """Decides exit by exit, from gradients at that exit's representations and label embeddings.
 
     The exits' weights [exits] do not matter here. loss_scale keeps gradients in half precision
-    from vanishing; angles do not depend on it.
+    from vanishing; angles do not depend on it. batch: this rank's own; the decision is that of
+    the gradients of all ranks together.
     """
     at = (batch.representations, batch.label_embeddings)
-    reference = _gradients(loss_scale * terms.cross_entropy.sum(), at)
+
+    def gradients(loss: Tensor) -> Sequence[Tensor]:
+        return ranks.whole_exit_gradients(_gradients(loss_scale * loss, at))
+
+    reference = gradients(terms.cross_entropy.sum())
     contrastive = teacher = None
     if terms.contrastive is not None:
-        found = _gradients(loss_scale * terms.contrastive.sum(), at)
-        contrastive = angles_by_exit(reference, found)
+        found = gradients(terms.contrastive.sum())
+        contrastive = ranks.as_first(angles_by_exit(reference, found))
     if terms.teacher is not None:
-        found = _gradients(loss_scale * terms.teacher.sum(), at)
+        found = gradients(terms.teacher.sum())
         # The last exit is the teacher: its side is detached, so it has no angle.
-        teacher = angles_by_exit(reference, found)[:-1]
+        teacher = ranks.as_first(angles_by_exit(reference, found)[:-1])
     return _gate(terms, contrastive, teacher, largest_degrees)
 
 
@@ -68,24 +75,29 @@ def parameter_gate(
     *,
     largest_degrees: float,
     parameters: Sequence[nn.Parameter],
+    ranks: Ranks = ALONE,
 ) -> Gate:
     """Decides once a mini-batch for all exits, from gradients at all trained parameters.
 
-    The gradients are those of the weighted sums over exits; weights [exits]. They are returned,
-    so that the step needs no further backward pass.
+    The gradients are those of the weighted sums over exits; weights [exits]. They are summed over
+    ranks, and returned, so that the step needs no further backward pass.
     """
     exits = len(terms.cross_entropy)
-    reference = _gradients(loss_scale * (weights * terms.cross_entropy).sum(), parameters)
+
+    def gradients(loss: Tensor) -> Sequence[Tensor]:
+        return ranks.summed(_gradients(loss_scale * loss, parameters))
+
+    reference = gradients((weights * terms.cross_entropy).sum())
     contrastive = teacher = None
     contrastive_degrees = teacher_degrees = None
     if terms.contrastive is not None:
-        contrastive = _gradients(loss_scale * (weights * terms.contrastive).sum(), parameters)
-        contrastive_degrees = angle_degrees(reference, contrastive)
+        contrastive = gradients((weights * terms.contrastive).sum())
+        contrastive_degrees = ranks.as_first(angle_degrees(reference, contrastive))
         contrastive = contrastive if contrastive_degrees <= largest_degrees else None
         contrastive_degrees = contrastive_degrees.expand(exits)
     if terms.teacher is not None:
-        teacher = _gradients(loss_scale * (weights[:-1] * terms.teacher).sum(), parameters)
-        teacher_degrees = angle_degrees(reference, teacher)
+        teacher = gradients((weights[:-1] * terms.teacher).sum())
+        teacher_degrees = ranks.as_first(angle_degrees(reference, teacher))
         teacher = teacher if teacher_degrees <= largest_degrees else None
         teacher_degrees = teacher_degrees.expand(exits - 1)
     gate = _gate(terms, contrastive_degrees, teacher_degrees, largest_degrees)

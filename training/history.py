@@ -22,10 +22,11 @@ class History:
 
     step: total and terms of one mini-batch by exit. epoch: validation scores by exit. angles:
     degrees between the gradients of cross-entropy and of the contrastive and the teacher's term,
-    by exit, in either scope, and whether each would be kept.
+    by exit, in either scope, and whether each would be kept. read_only: another process writes it.
     """
 
     path: Path
+    read_only: bool = False
 
     def step(self, step: int, value: ObjectiveValue) -> None:
         terms = value.terms
@@ -55,6 +56,8 @@ class History:
 
     def forget_after(self, step: int) -> None:
         """Drops what an interrupted run wrote beyond the state that it resumes from."""
+        if self.read_only:
+            return
         kept = [json.dumps(line) + "\n" for line in self.lines() if line["step"] <= step]
         scratch = self.path.with_name(f"{self.path.name}.writing")
         scratch.write_text("".join(kept), encoding="utf-8")
@@ -74,6 +77,8 @@ class History:
         return sum(alike) / len(alike) if alike else None
 
     def _add(self, kind: str, step: int, **content: Any) -> None:
+        if self.read_only:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **content}) + "\n")
 

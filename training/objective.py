@@ -19,6 +19,7 @@ from training.losses.joint import ExitTerms, Gate, joint_gradients, joint_loss, 
 from training.losses.self_distillation import self_distillation
 from training.losses.supervised_contrastive import supervised_contrastive
 from training.model import ExitBatch
+from training.parallel import ALONE, Ranks
 
 # What every exit says and the labels to a term [exits] or [exits - 1].
 Term = Callable[[ExitBatch, Tensor], Tensor]
@@ -56,6 +57,7 @@ class Objective:
     """A method: its terms beside cross-entropy (None where it has none), its gate, its weights.
 
     both_scopes: the gates by representation and by parameters, to measure what either would do.
+    ranks: the processes whose rows make up one mini-batch.
     """
 
     contrastive: Term | None
@@ -64,6 +66,7 @@ class Objective:
     both_scopes: tuple[GateRule, GateRule]
     contrastive_weight: float
     teacher_weight: float
+    ranks: Ranks = ALONE
 
     def __call__(
         self,
@@ -74,12 +77,14 @@ class Objective:
     ) -> ObjectiveValue:
         """batch: outputs of every exit; labels int64 [batch]; exit_weights: w_m, one an exit.
 
-        The total itself is not scaled.
+        With several ranks, `batch` holds this rank's rows, `labels` those of the global batch,
+        and the value is that of the global batch. The total itself is not scaled.
         """
+        whole = self.ranks.gather(batch, len(labels))
         terms = ExitTerms(
-            cross_entropy=cross_entropy(batch.logits, labels),
-            contrastive=self.contrastive and self.contrastive(batch, labels),
-            teacher=self.teacher and self.teacher(batch, labels),
+            cross_entropy=cross_entropy(whole.logits, labels),
+            contrastive=self.contrastive and self.contrastive(whole, labels),
+            teacher=self.teacher and self.teacher(whole, labels),
         )
         weights = torch.tensor(exit_weights, dtype=torch.float32, device=labels.device)
         gate = self.gate(terms, batch, weights, loss_scale)
@@ -101,7 +106,11 @@ class Objective:
 
 
 def make_objective(
-    config: ObjectiveConfig, *, exits: int, parameters: Sequence[nn.Parameter]
+    config: ObjectiveConfig,
+    *,
+    exits: int,
+    parameters: Sequence[nn.Parameter],
+    ranks: Ranks = ALONE,
 ) -> Objective:
     """The objective that the configuration names.
 
@@ -111,11 +120,12 @@ def make_objective(
         raise ConfigurationError(
             f"{len(config.exit_weights)} exit_weights for {exits} exits; give one an exit"
         )
-    representation = partial(representation_gate, largest_degrees=config.largest_angle)
+    representation = partial(representation_gate, largest_degrees=config.largest_angle, ranks=ranks)
     by_parameters = partial(
         parameter_gate,
         largest_degrees=config.largest_angle,
         parameters=[parameter for parameter in parameters if parameter.requires_grad],
+        ranks=ranks,
     )
     gates: dict[str, GateRule] = {
         "representation": representation,
@@ -132,6 +142,7 @@ def make_objective(
         both_scopes=(representation, by_parameters),
         contrastive_weight=config.contrastive_weight,
         teacher_weight=config.teacher_weight,
+        ranks=ranks,
     )
 
 
@@ -174,13 +185,18 @@ def keep_all(terms: ExitTerms, batch: ExitBatch, weights: Tensor, loss_scale: fl
 
 
 def differentiate(
-    value: ObjectiveValue, parameters: Sequence[nn.Parameter], scaler: torch.amp.GradScaler
+    value: ObjectiveValue,
+    parameters: Sequence[nn.Parameter],
+    scaler: torch.amp.GradScaler,
+    ranks: Ranks = ALONE,
 ) -> None:
-    """Fills the parameters' gradients with those of the total, scaled by the scaler."""
+    """Fills the parameters' gradients with those of the total, scaled, and summed over ranks."""
     if value.gradients is None:
         torch.autograd.backward(scaler.scale(value.total))
+        ranks.sum_gradients(parameters)
         return
     # Lets the scaler know its device; these gradients were scaled when they were computed.
     scaler.scale(value.total.detach())
     for parameter, gradient in zip(parameters, value.gradients, strict=True):
-        parameter.grad = gradient
+        # As autograd itself would leave them: the fused AdamW reads memory and ignores strides.
+        parameter.grad = gradient.contiguous()

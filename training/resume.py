@@ -43,14 +43,15 @@ class RunState(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Files of one unfinished run."""
+    """Files of one unfinished run. read_only: another process writes them, this one resumes."""
 
     path: Path
+    read_only: bool = False
 
     @classmethod
-    def open(cls, output: Path, config: TrainingConfig) -> RunFolder:
+    def open(cls, output: Path, config: TrainingConfig, *, read_only: bool = False) -> RunFolder:
         """The folder beside `output`. Raises ConfigurationError where another run is in it."""
-        folder = cls(output.with_name(f"{output.name}.run"))
+        folder = cls(output.with_name(f"{output.name}.run"), read_only)
         wanted = config.model_dump(mode="json")
         known = folder.path / "configuration.json"
         if known.exists():
@@ -60,6 +61,8 @@ class RunFolder:
                     "remove it, or choose another output"
                 )
             return folder
+        if read_only:
+            return folder
         # Without its configuration, what is there is left of a run that was being removed.
         shutil.rmtree(folder.path, ignore_errors=True)
         folder.path.mkdir(parents=True)
@@ -68,12 +71,14 @@ class RunFolder:
 
     @property
     def history(self) -> History:
-        return History(self.path / HISTORY_FILE)
+        return History(self.path / HISTORY_FILE, self.read_only)
 
     def check_data(self, fingerprints: dict[str, str]) -> None:
         """Raises ConfigurationError where the run began with other texts."""
         known = self.path / "data.json"
         if not known.exists():
+            if self.read_only:
+                return
             _write(known, json.dumps(fingerprints, indent=1))
         elif json.loads(known.read_text()) != fingerprints:
             raise ConfigurationError(
@@ -85,6 +90,8 @@ class RunFolder:
         self, state: RunState, model: MultiExitModel, optimiser: torch.optim.Optimizer
     ) -> None:
         """Writes a new state, then removes the one before."""
+        if self.read_only:
+            return
         tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
         for index, values in optimiser.state_dict()["state"].items():
             for name, value in values.items():
@@ -127,6 +134,8 @@ class RunFolder:
 
     def save_best(self, model: MultiExitModel, epoch: int) -> None:
         """Keeps the weights of an epoch. The newest is not yet the best until a state says so."""
+        if self.read_only:
+            return
         scratch = self.path / "writing-best"
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
         save_file(weights, scratch)
@@ -138,6 +147,8 @@ class RunFolder:
 
     def forget_best(self, *, but: int) -> None:
         """Removes the weights of all epochs but one."""
+        if self.read_only:
+            return
         for path in self.path.glob("best-*"):
             if path != self._best(but):
                 path.unlink()

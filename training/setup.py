@@ -19,12 +19,16 @@ from training.evaluate import encode_split
 from training.model import MultiExitModel
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
+from training.parallel import ALONE, Ranks
 from training.precision import choose_device, choose_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """The parts of a run. Model, optimiser and scaler are the only ones that change."""
+    """The parts of a run. Model, optimiser and scaler are the only ones that change.
+
+    ranks: this process among those that train together; all hold the same texts.
+    """
 
     config: TrainingConfig
     splits: Splits
@@ -37,6 +41,7 @@ class Run:
     scaler: torch.amp.GradScaler
     train: EncodedSplit
     validation: EncodedSplit
+    ranks: Ranks = ALONE
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -53,12 +58,12 @@ class Run:
         return self.steps_an_epoch * self.config.run.epochs
 
 
-def set_up(config: TrainingConfig) -> Run:
+def set_up(config: TrainingConfig, ranks: Ranks = ALONE) -> Run:
     """Reads data and backbone and makes the rest. Raises DataError and ConfigurationError."""
     splits = load_splits(config.data)
     source = resolve_backbone(config.model)
     tokenizer = load_tokenizer(source)
-    device = choose_device(config.run.device)
+    device = ranks.device or choose_device(config.run.device)
     precision = choose_precision(config.run.precision, device)
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
@@ -80,12 +85,16 @@ def set_up(config: TrainingConfig) -> Run:
         precision=precision,
         model=model,
         objective=make_objective(
-            config.objective, exits=len(model.exits), parameters=trained_parameters(model)
+            config.objective,
+            exits=len(model.exits),
+            parameters=trained_parameters(model),
+            ranks=ranks,
         ),
         optimiser=make_optimiser(model, config.optimiser),
         scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
         train=encode_split(encoder, splits.train, splits.labels, "training"),
         validation=encode_split(encoder, splits.validation, splits.labels, "validation"),
+        ranks=ranks,
     )
 
 

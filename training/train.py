@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from multi_exit.errors import CheckpointError, ConfigurationError
-from training.batches import epoch_order, make_batch
+from training.batches import epoch_order, make_batch, make_labels
 from training.checkpoint import (
     CheckpointManifest,
     library_versions,
@@ -22,10 +22,12 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import TrainingConfig
+from training.data import MetricName
 from training.evaluate import make_report, run_every_exit
 from training.history import History
 from training.objective import ObjectiveValue, differentiate
 from training.optimiser import clip_gradients, set_learning_rate
+from training.parallel import ALONE, Ranks
 from training.precision import autocast
 from training.resume import RunFolder, RunState, restore_scaler, scaler_state
 from training.schedule import plan_step
@@ -57,20 +59,27 @@ class TrainingReport:
         return "\n".join(lines)
 
 
-def train(config: TrainingConfig, output: Path) -> TrainingReport:
+def train(config: TrainingConfig, output: Path, ranks: Ranks = ALONE) -> TrainingReport:
     """Trains as configured and writes a checkpoint folder at `output`.
 
     Goes on where an unfinished run of the same configuration stopped, to the same weights bit for
     bit on the same machine; returns at once where `output` is that run's finished checkpoint.
+    Every one of several ranks calls this with the same arguments; the first one alone writes.
     Raises ConfigurationError where it is another's, and DataError for unusable data.
     """
     if output.is_file() or (output.exists() and any(output.iterdir())):
         return _finished(config, output)
-    folder = RunFolder.open(output, config)
-    run = set_up(config)
+    # The others look into the folder once the first has made it.
+    if not ranks.first:
+        ranks.wait()
+    folder = RunFolder.open(output, config, read_only=not ranks.first)
+    if ranks.first:
+        ranks.wait()
+    run = set_up(config, ranks)
     folder.check_data(run.splits.fingerprints)
     state = folder.load(run.model, run.optimiser)
     restore_scaler(run.scaler, state)
+    ranks.start_alike(run.model, state.step)
 
     an_epoch, steps = run.steps_an_epoch, run.steps
     lengths = [len(text) for text in run.train.texts]
@@ -85,7 +94,13 @@ def train(config: TrainingConfig, output: Path) -> TrainingReport:
         steps,
     )
     stopped = _should_stop(config, state, state.step // an_epoch - 1)
-    with tqdm(total=steps, initial=state.step, desc="train", unit="step", disable=None) as progress:
+    with tqdm(
+        total=steps,
+        initial=state.step,
+        desc="train",
+        unit="step",
+        disable=None if ranks.first else True,
+    ) as progress:
         while state.step < steps and not stopped:
             epoch, at = divmod(state.step, an_epoch)
             order = epoch_order(lengths, config.run.batch_size, seed=config.run.seed, epoch=epoch)
@@ -95,6 +110,9 @@ def train(config: TrainingConfig, output: Path) -> TrainingReport:
             folder.forget_best(but=state.best_epoch)
             stopped = _should_stop(config, state, epoch)
 
+    if not ranks.first:
+        ranks.wait()
+        return TrainingReport(output, load_manifest(output))
     manifest = _manifest(run, state, an_epoch, folder.history.scopes_agree())
     save_checkpoint(
         output,
@@ -105,6 +123,7 @@ def train(config: TrainingConfig, output: Path) -> TrainingReport:
         history=folder.history.path,
     )
     folder.remove()
+    ranks.wait()
     return TrainingReport(output, manifest)
 
 
@@ -119,7 +138,7 @@ def _train_batches(
     started = time.monotonic() - state.seconds
     kept = torch.tensor(state.kept or [0.0] * len(run.model.exits), dtype=torch.float64)
     for number, rows in enumerate(order, start=1):
-        value = _train_batch(run, folder.history, rows, state.step)
+        value = train_batch(run, folder.history, rows, state.step)
         kept += value.gate.contrastive.detach().cpu().double()
         state = state.model_copy(
             update={
@@ -138,11 +157,14 @@ def _train_batches(
     return state
 
 
-def _train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> ObjectiveValue:
+def train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> ObjectiveValue:
     """One step of the optimiser; step counts from 0."""
-    settings = run.config.optimiser
+    settings, ranks = run.config.optimiser, run.ranks
     run.model.train()
-    batch = make_batch(run.train, rows, run.model.pad_token_id, run.device)
+    own = ranks.own_rows(rows)
+    batch = make_batch(run.train, own, run.model.pad_token_id, run.device)
+    labels = batch.labels if own is rows else make_labels(run.train, rows, run.device)
+    ranks.seed_step(run.config.run.seed, step)
     plan = plan_step(
         run.config.objective,
         exits=len(run.model.exits),
@@ -156,7 +178,7 @@ def _train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> 
     with autocast(run.device, run.precision):
         outputs = run.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     loss_scale = run.scaler.get_scale()
-    value = run.objective(outputs, batch.labels, plan.exit_weights, loss_scale)
+    value = run.objective(outputs, labels, plan.exit_weights, loss_scale)
     every = run.config.objective.log_angles_every
     if every and step % every == 0:
         weights = torch.tensor(plan.exit_weights, device=run.device)
@@ -165,7 +187,7 @@ def _train_batch(run: Run, history: History, rows: Sequence[int], step: int) -> 
         ]
         history.angles(step + 1, *gates)
     run.optimiser.zero_grad()
-    differentiate(value, run.parameters, run.scaler)
+    differentiate(value, run.parameters, run.scaler, ranks)
     for part in run.model.untrained(plan.exit_weights, plan.trains_backbone):
         part.zero_grad(set_to_none=True)
     run.scaler.unscale_(run.optimiser)
@@ -183,8 +205,7 @@ def _judge(run: Run, folder: RunFolder, state: RunState, epoch: int) -> RunState
         folder.save_best(run.model, epoch)
         return state.model_copy(update={"best_epoch": epoch})
     metrics = run.splits.metrics
-    outputs = run_every_exit(run.model, run.validation, run.device, describe="validate")
-    scores = make_report(outputs, run.validation.labels, run.model.exits, metrics).scores_by_exit
+    scores = _score(run, metrics)
     folder.history.epoch(state.step, epoch + 1, metrics[0], scores)
     mean = math.fsum(scores) / len(scores)
     shown = " ".join(f"{100 * score:.2f}" for score in scores)
@@ -193,6 +214,16 @@ def _judge(run: Run, folder: RunFolder, state: RunState, epoch: int) -> RunState
         return state
     folder.save_best(run.model, epoch)
     return state.model_copy(update={"best_scores": scores, "best_epoch": epoch})
+
+
+def _score(run: Run, metrics: Sequence[MetricName]) -> tuple[float, ...]:
+    """By exit, on validation texts. The first rank scores; the others hear of it."""
+    scores = torch.zeros(len(run.model.exits), dtype=torch.float64)
+    if run.ranks.first:
+        outputs = run_every_exit(run.model, run.validation, run.device, describe="validate")
+        report = make_report(outputs, run.validation.labels, run.model.exits, metrics)
+        scores = torch.tensor(report.scores_by_exit, dtype=torch.float64)
+    return tuple(run.ranks.as_first(scores).tolist())
 
 
 def _should_stop(config: TrainingConfig, state: RunState, epoch: int) -> bool:

@@ -223,3 +223,5 @@ def test_gradients_of_the_parameters_scope_hold_for_real_models(
         torch.testing.assert_close(
             parameter.grad, gradient, atol=1e-5, rtol=1e-3, msg=lambda text, name=name: name + text
         )
+        # A fused optimiser would read a transposed gradient as if it were none.
+        assert parameter.grad.stride() == parameter.stride(), name

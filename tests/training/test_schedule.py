@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multi_exit.errors import ConfigurationError
 from tests.conftest import MakeBackbone
 from tests.training.models import random_tokens, small_model
 from training.config import ObjectiveConfig, TrainingConfig
@@ -92,17 +91,18 @@ def test_early_stopping_does_not_judge_a_run_in_two_phases() -> None:
                 "run": {"early_stopping_epochs": 1},
             }
         )
-    assert issubclass(ConfigurationError, Exception)
 
 
 def test_what_a_step_does_not_train_the_optimiser_leaves_alone(make_backbone: MakeBackbone) -> None:
     model = small_model(make_backbone("bert"))
     exits = len(model.exits)
+    vocabulary = model.backbone.config.vocab_size
+    tokens = random_tokens(4, 8, vocabulary=vocabulary, pad=model.pad_token_id)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
 
     def step(weights: list[float], *, trains_backbone: bool) -> None:
         optimiser.zero_grad()
-        model(*random_tokens(model)).logits.square().sum().backward()
+        model(**tokens).logits.square().sum().backward()
         for part in model.untrained(weights, trains_backbone):
             part.zero_grad(set_to_none=True)
         optimiser.step()

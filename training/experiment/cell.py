@@ -3,46 +3,74 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from multi_exit.errors import DataError
 from training.config import TrainingConfig
+from training.data.config import MetricName
 
-Curve = tuple[tuple[float, float], ...]
+if TYPE_CHECKING:
+    # Both load torch, which a table of finished cells does without.
+    from training.checkpoint import CheckpointManifest
+    from training.evaluate import EvaluationReport
+
+Name = Annotated[str, Field(min_length=1)]
+# A share of texts or a correlation, not points of 100.
+Score = Annotated[float, Field(ge=-1, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+# Average layers run, and the score there.
+Points = Annotated[tuple[tuple[float, Score], ...], Field(min_length=1)]
+Key = tuple[str, str, int, str, str]
 
 
 class Cell(BaseModel):
-    """One finished training.
+    """One finished training, and how every exit did on `samples` texts of a split.
 
-    settings: what differs from the task's own configuration. quality_speed and exit_rules: pairs
-    of average layers run and score. configuration: the whole one, file names without folders.
+    settings: what differs from the task's own configuration. exits: layers with an exit, the last
+    one being the last layer. quality_speed: along thresholds of the entropy; exit_rules: the same
+    for every exit rule, by name. contrastive_kept_by_exit: see `CheckpointManifest`.
+    configuration: what is not a default, file names without folders.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # strict: "3" and true are no numbers, and neither is NaN.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    task: str
-    method: str
+    task: Name
+    method: Name
     seed: int
     settings: dict[str, str]
-    metric: str
-    split: str
+    metric: MetricName
+    split: Name
     samples: int = Field(ge=1)
     exits: tuple[int, ...] = Field(min_length=1)
-    score_by_exit: tuple[float, ...] = Field(min_length=1)
-    quality_speed: Curve = Field(min_length=1)
-    exit_rules: dict[str, Curve]
-    steps: int
-    training_seconds: float
-    contrastive_kept_by_exit: tuple[float, ...]
+    score_by_exit: tuple[Score, ...]
+    quality_speed: Points
+    exit_rules: dict[str, Points]
+    steps: int = Field(ge=0)
+    training_seconds: float = Field(ge=0)
+    contrastive_kept_by_exit: tuple[Share, ...]
     configuration: dict[str, Any]
     configuration_sha256: str
     data_sha256: dict[str, str]
     library_versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.exits[0] < 1 or any(b <= a for a, b in itertools.pairwise(self.exits)):
+            raise ValueError(f"exits must ascend from 1; got {list(self.exits)}")
+        for name in ("score_by_exit", "contrastive_kept_by_exit"):
+            if len(getattr(self, name)) != len(self.exits):
+                raise ValueError(f"{name}: {len(getattr(self, name))} for {len(self.exits)} exits")
+        for name, points in {"quality_speed": self.quality_speed, **self.exit_rules}.items():
+            if not all(self.exits[0] <= layers <= self.layers for layers, _ in points):
+                raise ValueError(f"{name} leaves the layers {self.exits[0]} to {self.layers}")
+        return self
 
     @property
     def layers(self) -> int:
@@ -54,9 +82,42 @@ class Cell(BaseModel):
         return sum(self.score_by_exit) / len(self.score_by_exit)
 
     @property
-    def key(self) -> tuple[str, str, int, str]:
+    def key(self) -> Key:
         """What makes two lines the same cell."""
-        return (self.task, self.method, self.seed, self.configuration_sha256)
+        return (self.task, self.method, self.seed, self.split, self.configuration_sha256)
+
+
+def measured_cell(
+    manifest: CheckpointManifest,
+    report: EvaluationReport,
+    *,
+    task: str,
+    method: str,
+    settings: dict[str, str],
+    split: str,
+) -> Cell:
+    """The cell of a trained checkpoint and its scores on a split, rounded to six digits."""
+    configuration = manifest.configuration
+    return Cell(
+        task=task,
+        method=method,
+        seed=configuration.run.seed,
+        settings=settings,
+        metric=report.metric,
+        split=split,
+        samples=report.samples,
+        exits=report.exits,
+        score_by_exit=_rounded(report.scores_by_exit),
+        quality_speed=_rounded_points(report.quality_speed),
+        exit_rules={rule: _rounded_points(points) for rule, points in report.exit_rules.items()},
+        steps=manifest.steps,
+        training_seconds=round(manifest.training_seconds, 1),
+        contrastive_kept_by_exit=_rounded(manifest.contrastive_kept_by_exit),
+        configuration=portable(configuration),
+        configuration_sha256=configuration_digest(configuration),
+        data_sha256=manifest.data_sha256,
+        library_versions=manifest.library_versions,
+    )
 
 
 def portable(config: TrainingConfig) -> dict[str, Any]:
@@ -82,7 +143,7 @@ def read_cells(path: Path) -> tuple[Cell, ...]:
 
     Raises DataError that names file and line.
     """
-    cells: dict[tuple[str, str, int, str], Cell] = {}
+    cells: dict[Key, Cell] = {}
     for number, line in _whole_lines(path):
         try:
             cell = Cell.model_validate_json(line)
@@ -103,10 +164,22 @@ def add_cell(path: Path, cell: Cell) -> None:
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with their number from 1; the one that a killed run was writing is left out."""
     try:
-        text = path.read_text(encoding="utf-8")
+        # Cut in the middle of a letter, the unfinished line is no UTF-8.
+        content, newline, _ = path.read_bytes().rpartition(b"\n")
+        text = (content + newline).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read cells from {path}: {error}") from error
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if line.endswith("\n") and line.strip():
-            yield number, line
+    # Not splitlines: a label may hold U+2028, which ends no line of JSON.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line + "\n"
+
+
+def _rounded(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(round(value, 6) for value in values)
+
+
+def _rounded_points(pairs: Points) -> Points:
+    return tuple((round(layers, 4), round(quality, 6)) for layers, quality in pairs)

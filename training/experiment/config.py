@@ -12,9 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from multi_exit.configuration import read_toml, validate
 from training.config import TrainingConfig, load_config
+from training.experiment.cell import Key, configuration_digest
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
 Override = Annotated[str, Field(pattern=r"^[a-z_]+\.[a-z_0-9]+=.+$")]
+SweptKey = Annotated[str, Field(pattern=r"^[a-z_]+\.[a-z_0-9]+$")]
+SweptValues = Annotated[tuple[bool | int | float | str, ...], Field(min_length=1)]
 
 
 class _Section(BaseModel):
@@ -32,9 +35,13 @@ class MethodConfig(_Section):
     """[methods.NAME]: what makes the method. sweep: keys that take several values in turn."""
 
     set: tuple[Override, ...] = ()
-    sweep: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    tasks: tuple[Name, ...] | None = Field(None, description="only these; all where absent")
-    seeds: tuple[int, ...] | None = Field(None, description="other seeds than the experiment's")
+    sweep: dict[SweptKey, SweptValues] = Field(default_factory=dict)
+    tasks: tuple[Name, ...] | None = Field(
+        None, min_length=1, description="only these; all where absent"
+    )
+    seeds: tuple[int, ...] | None = Field(
+        None, min_length=1, description="other seeds than the experiment's"
+    )
 
 
 class ExperimentConfig(_Section):
@@ -51,6 +58,8 @@ class ExperimentConfig(_Section):
     def _names_exist(self) -> Self:
         if self.baseline not in self.methods:
             raise ValueError(f"baseline {self.baseline!r} is not among methods")
+        if self.methods[self.baseline].sweep:
+            raise ValueError(f"baseline {self.baseline!r} has a sweep; which one is compared with?")
         for name, method in self.methods.items():
             unknown = set(method.tasks or ()) - self.tasks.keys()
             if unknown:
@@ -60,19 +69,36 @@ class ExperimentConfig(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCell:
-    """One training to do. settings: what differs from the task's own configuration."""
+    """One training to do, and the split to score it on.
+
+    settings: what differs from the task's own configuration.
+    """
 
     task: str
     method: str
     seed: int
     settings: dict[str, str]
+    split: str
     training: TrainingConfig
+
+    @property
+    def key(self) -> Key:
+        """That of the cell which this becomes."""
+        digest = configuration_digest(self.training)
+        return (self.task, self.method, self.seed, self.split, digest)
+
+    @property
+    def folder(self) -> str:
+        """Name of its checkpoint's folder."""
+        digest = configuration_digest(self.training)
+        return f"{self.task}-{self.method}-{self.seed}-{digest[:8]}"
 
 
 def load_experiment(path: Path) -> ExperimentConfig:
     """Reads an experiment file; relative paths start at its folder. Raises ConfigurationError."""
     content: dict[str, Any] = read_toml(path)
-    for task in content.get("tasks", {}).values():
+    tasks = content.get("tasks")
+    for task in tasks.values() if isinstance(tasks, dict) else ():
         if isinstance(task, dict) and isinstance(task.get("config"), str):
             task["config"] = path.parent / task["config"]
     return validate(ExperimentConfig, content, path)
@@ -84,11 +110,8 @@ def planned_cells(experiment: ExperimentConfig) -> Iterator[PlannedCell]:
     Raises ConfigurationError for a training configuration that is wrong, before anything runs
     if the iterator is exhausted first.
     """
-    seeds = sorted(
-        {*experiment.seeds, *(s for m in experiment.methods.values() for s in m.seeds or ())},
-        key=lambda seed: experiment.seeds.index(seed) if seed in experiment.seeds else 10**9,
-    )
-    for seed in seeds:
+    others = itertools.chain.from_iterable(m.seeds or () for m in experiment.methods.values())
+    for seed in dict.fromkeys((*experiment.seeds, *others)):
         for (task_name, task), (name, method) in itertools.product(
             experiment.tasks.items(), experiment.methods.items()
         ):
@@ -103,10 +126,17 @@ def planned_cells(experiment: ExperimentConfig) -> Iterator[PlannedCell]:
                     method=name,
                     seed=seed,
                     settings=dict(text.split("=", 1) for text in (*method.set, *swept)),
+                    split=experiment.split,
                     training=load_config(task.config, overrides),
                 )
 
 
 def _sweep(method: MethodConfig) -> Iterator[tuple[str, ...]]:
     for values in itertools.product(*method.sweep.values()):
-        yield tuple(f"{key}={value}" for key, value in zip(method.sweep, values, strict=True))
+        yield tuple(
+            f"{key}={_toml(value)}" for key, value in zip(method.sweep, values, strict=True)
+        )
+
+
+def _toml(value: bool | int | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -35,9 +35,9 @@ class Interval:
 class MethodRow:
     """A method on a task, or on all together (task None); points of 100.
 
-    score: mean over exits, its mean and standard deviation over seeds. area: under the
-    quality-speed curve. gain: of the mean over exits against the baseline. saved: layers saved at
-    equal score against the baseline, in per cent.
+    score: mean over exits, its mean and standard deviation over seeds (None of a single one).
+    area: under the quality-speed curve. gain: of the mean over exits against the baseline. saved:
+    layers saved at equal score against the baseline, in per cent.
     """
 
     task: str | None
@@ -45,7 +45,7 @@ class MethodRow:
     settings: tuple[tuple[str, str], ...]
     seeds: int
     score: float
-    score_deviation: float
+    score_deviation: float | None
     area: float
     gain: Interval | None
     saved: Interval | None
@@ -67,22 +67,34 @@ def paired_interval(differences: Sequence[float], confidence: float = 0.95) -> I
 def compare(cells: Iterable[Cell], baseline: str) -> tuple[MethodRow, ...]:
     """A row for every task and method, then rows of every method over all tasks.
 
-    Over all tasks a pair is a seed: the mean over the tasks that both have of that seed, so that
-    the interval speaks of these tasks and other seeds.
+    Over all tasks a pair is a seed: the mean over the tasks, so that the interval speaks of these
+    tasks and other seeds. A seed that some task lacks still is left out there, and a method without
+    any whole seed: means over other tasks would be compared. No such rows of a single task.
+    cells: of one experiment, no two of a task, method, settings and seed (see `finished_cells`).
     """
     found = list(cells)
     references = {(cell.task, cell.seed): cell for cell in found if cell.method == baseline}
     tasks = list(dict.fromkeys(cell.task for cell in found))
     rows = []
-    for task in (*tasks, None):
+    for task in (*tasks, None) if len(tasks) > 1 else tasks:
         groups: dict[Variant, list[Cell]] = {}
         for cell in found:
             if task is None or cell.task == task:
                 variant = (cell.method, tuple(sorted(cell.settings.items())))
                 groups.setdefault(variant, []).append(cell)
         for (method, settings), group in groups.items():
-            rows.append(_row(task, method, settings, group, references))
+            by_seed = _by_seed(group, tasks=1 if task else len(tasks))
+            if by_seed:
+                rows.append(_row(task, method, settings, by_seed, references))
     return tuple(rows)
+
+
+def _by_seed(group: Sequence[Cell], tasks: int) -> dict[int, list[Cell]]:
+    """Cells of the seeds that have so many tasks."""
+    found: dict[int, list[Cell]] = {}
+    for cell in group:
+        found.setdefault(cell.seed, []).append(cell)
+    return {seed: cells for seed, cells in found.items() if len(cells) == tasks}
 
 
 def comparison_table(rows: Sequence[MethodRow], baseline: str) -> str:
@@ -95,11 +107,16 @@ def comparison_table(rows: Sequence[MethodRow], baseline: str) -> str:
         name = row.method + _swept(row, rows)
         lines.append(
             f"{row.task or 'all':<12}{name:<34}{row.seeds:>6}"
-            f"{f'{row.score:.2f} ± {row.score_deviation:.2f}':>18}{row.area:>8.2f}  "
+            f"{_score(row):>18}{row.area:>8.2f}  "
             f"{'' if row.gain is None else str(row.gain):<26}"
             f"{'' if row.saved is None else str(row.saved):<26}".rstrip()
         )
     return "\n".join(lines)
+
+
+def _score(row: MethodRow) -> str:
+    deviation = row.score_deviation
+    return f"{row.score:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
 def _swept(row: MethodRow, rows: Sequence[MethodRow]) -> str:
@@ -117,12 +134,9 @@ def _row(
     task: str | None,
     method: str,
     settings: tuple[tuple[str, str], ...],
-    group: Sequence[Cell],
+    by_seed: dict[int, list[Cell]],
     references: dict[tuple[str, int], Cell],
 ) -> MethodRow:
-    by_seed: dict[int, list[Cell]] = {}
-    for cell in group:
-        by_seed.setdefault(cell.seed, []).append(cell)
     scores = [_mean([100 * cell.mean_score for cell in of_seed]) for of_seed in by_seed.values()]
     return MethodRow(
         task=task,
@@ -130,8 +144,8 @@ def _row(
         settings=settings,
         seeds=len(by_seed),
         score=_mean(scores),
-        score_deviation=_deviation(scores),
-        area=_mean([100 * _area(cell) for cell in group]),
+        score_deviation=_deviation(scores) if len(scores) > 1 else None,
+        area=_mean([100 * _area(cell) for of_seed in by_seed.values() for cell in of_seed]),
         gain=_against(by_seed, references, _gain),
         saved=_against(by_seed, references, _saved),
     )
@@ -142,13 +156,14 @@ def _against(
 ) -> Interval | None:
     pairs = []
     for of_seed in by_seed.values():
+        others = [references.get((cell.task, cell.seed)) for cell in of_seed]
         found = [
-            difference(cell, references[cell.task, cell.seed])
-            for cell in of_seed
-            if (cell.task, cell.seed) in references and cell is not references[cell.task, cell.seed]
+            difference(cell, other)
+            for cell, other in zip(of_seed, others, strict=True)
+            if other is not None and other is not cell
         ]
         values = [value for value in found if value is not None]
-        if values:
+        if values and None not in others:
             pairs.append(_mean(values))
     return paired_interval(pairs)
 
@@ -179,7 +194,5 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return 0.0
     mean = _mean(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
