@@ -25,7 +25,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "- reads standard input",
     )
     parser.add_argument("--json", action="store_true", help="lines are JSON objects")
-    parser.add_argument("--threshold", type=float, help="entropy threshold in [0, 1]")
+    wish = parser.add_mutually_exclusive_group()
+    wish.add_argument("--threshold", type=float, help="entropy threshold in [0, 1]")
+    wish.add_argument(
+        "--max-accuracy-drop",
+        type=float,
+        metavar="SHARE",
+        help="fastest operating point certified to lose less accuracy than this",
+    )
+    wish.add_argument(
+        "--max-disagreement",
+        type=float,
+        metavar="SHARE",
+        help="fastest operating point certified to give at most this share another label",
+    )
+    wish.add_argument(
+        "--speed", type=float, metavar="TIMES", help="safest operating point that is so fast"
+    )
     parser.add_argument("--max-layer", type=int, help="never run deeper than this layer")
     parser.add_argument("--threads", type=int, default=0, help="0 for all there are")
     parser.add_argument("--provider", choices=("auto", "cpu", "cuda"), default="auto")
@@ -68,18 +84,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _policy(options: argparse.Namespace, manifest: BundleManifest) -> Policy:
+    from multi_exit.contracts import Knobs, point_for
     from multi_exit.policy import Policy, exit_within
 
     exits = manifest.exits
-    if options.threshold is not None:
-        policy = Policy.constant(options.threshold, len(exits))
+    knobs = Knobs(
+        threshold=options.threshold,
+        max_accuracy_drop=options.max_accuracy_drop,
+        max_disagreement=options.max_disagreement,
+        speed=options.speed,
+        max_layer=options.max_layer,
+    )
+    if knobs.threshold is not None:
+        policy = Policy.constant(knobs.threshold, len(exits))
+    elif knobs.contract is not None:
+        policy = point_for(manifest.operating_points, *knobs.contract).policy
     elif manifest.default_point is not None:
         policy = manifest.point(manifest.default_point).policy
     else:
         policy = Policy.constant(0.0, len(exits))
-    if options.max_layer is None:
+    if knobs.max_layer is None:
         return policy
-    last_exit = exit_within(exits, options.max_layer)
+    last_exit = exit_within(exits, knobs.max_layer)
     if last_exit is None:
         raise PolicyError(f"--max-layer must be at least {exits[0]}, the first exit of this bundle")
     return policy.capped(last_exit)

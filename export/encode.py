@@ -12,6 +12,9 @@ from multi_exit.errors import DataError
 from multi_exit.text_encoder import EncodedText, TextEncoder
 from training.data import LabelledExample
 
+# Names shown in an error; a bundle may have hundreds.
+_LABELS_LISTED = 10
+
 
 def encode_examples(
     encoder: TextEncoder, examples: Sequence[LabelledExample], name: str
@@ -28,7 +31,13 @@ def label_indices(
 ) -> NDArray[np.int64]:
     """Index of each example's label by name, int64 [texts]. Raises DataError for another name."""
     index = {label: position for position, label in enumerate(labels)}
-    unknown = sorted({example.label for example in examples} - index.keys())
+    unknown = [example for example in examples if example.label not in index]
     if unknown:
-        raise DataError(f"the bundle has no label {unknown[0]!r} ({len(unknown)} unknown in all)")
+        first, names = unknown[0], {example.label for example in unknown}
+        listed = ", ".join(repr(label) for label in labels[:_LABELS_LISTED])
+        more = f" and {len(labels) - _LABELS_LISTED} more" if len(labels) > _LABELS_LISTED else ""
+        raise DataError(
+            f"{first.origin + ': ' if first.origin else ''}the bundle has no label "
+            f"{first.label!r} ({len(names)} unknown in all); it has {listed}{more}"
+        )
     return np.array([index[example.label] for example in examples], dtype=np.int64)

@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multi_exit.errors import PolicyError
 from multi_exit.policy import Policy
+
+
+class KnownExits(Protocol):
+    """What policies and certificates look at: every exit's label and entropy, not its logits."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Index of the likeliest label, [texts, exits]."""
+        ...
+
+    @property
+    def entropy(self) -> NDArray[np.float32]:
+        """Normalised, [texts, exits]."""
+        ...
+
+    def exits_taken(self, policy: Policy) -> NDArray[np.int64]:
+        """Index of the exit at which each text leaves under the policy, [texts]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExitAnswers:
+    """What every exit answered, where logits were not kept: labels and entropy [texts, exits]."""
+
+    labels: NDArray[np.int64]
+    entropy: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, outputs: KnownExits) -> ExitAnswers:
+        """The answers alone. With logits, labels are found anew at every look; here once."""
+        return cls(outputs.labels, outputs.entropy)
+
+    def rows(self, chosen: NDArray[np.integer] | NDArray[np.bool_]) -> ExitAnswers:
+        """Some of the texts."""
+        return ExitAnswers(self.labels[chosen], self.entropy[chosen])
+
+    def exits_taken(self, policy: Policy) -> NDArray[np.int64]:
+        """Index of the exit at which each text leaves under the policy, [texts].
+
+        Raises PolicyError for a policy of another number of exits.
+        """
+        return _exits_taken(self.entropy, policy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,15 +77,23 @@ class ExitOutputs:
 
         Raises PolicyError for a policy of another number of exits.
         """
-        if len(policy.thresholds) != self.entropy.shape[1]:
-            raise PolicyError(
-                f"the policy has {len(policy.thresholds)} exits, the texts have "
-                f"{self.entropy.shape[1]} entropies"
-            )
-        leaves = self.entropy < np.asarray(policy.thresholds)
-        leaves[:, policy.deepest :] = True
-        exits: NDArray[np.int64] = leaves.argmax(axis=1)
-        return exits
+        return _exits_taken(self.entropy, policy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledOutputs:
+    """What every exit says about some texts, and their labels, int64 [texts], if known."""
+
+    outputs: KnownExits
+    labels: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.outputs.entropy)
+
+    def rows(self, chosen: NDArray[np.integer] | NDArray[np.bool_]) -> LabelledOutputs:
+        """Some of the texts; of their outputs the answers stay."""
+        answers = ExitAnswers.of(self.outputs).rows(chosen)
+        return LabelledOutputs(answers, None if self.labels is None else self.labels[chosen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +116,7 @@ class PolicyOutcome:
         return float((self.answered == labels).mean())
 
 
-def policy_outcome(outputs: ExitOutputs, policy: Policy, exits: tuple[int, ...]) -> PolicyOutcome:
+def policy_outcome(outputs: KnownExits, policy: Policy, exits: tuple[int, ...]) -> PolicyOutcome:
     """Applies a policy to known outputs; exits are the exit layers, ascending, the last deepest."""
     predicted = outputs.labels
     taken = outputs.exits_taken(policy)
@@ -80,3 +131,15 @@ def policy_outcome(outputs: ExitOutputs, policy: Policy, exits: tuple[int, ...])
         agreement=float(1.0 - differ.mean()),
         disagreements=int(differ.sum()),
     )
+
+
+def _exits_taken(entropy: NDArray[np.float32], policy: Policy) -> NDArray[np.int64]:
+    if len(policy.thresholds) != entropy.shape[1]:
+        raise PolicyError(
+            f"the policy has {len(policy.thresholds)} exits, the texts have "
+            f"{entropy.shape[1]} entropies"
+        )
+    leaves = entropy < np.asarray(policy.thresholds)
+    leaves[:, policy.deepest :] = True
+    exits: NDArray[np.int64] = leaves.argmax(axis=1)
+    return exits

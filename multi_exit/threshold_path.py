@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multi_exit.agreement import fit_disagreement
-from multi_exit.outcome import ExitOutputs
+from multi_exit.outcome import KnownExits
 from multi_exit.policy import Policy
 
 _GRID = tuple(float(f"{threshold:.4g}") for threshold in np.geomspace(0.001, 0.999, num=120))
@@ -27,7 +27,7 @@ def constant_path(exits: int, also: Sequence[float] = ()) -> tuple[Policy, ...]:
     return tuple(Policy.constant(threshold, exits) for threshold in sorted({*_GRID, *also}))
 
 
-def per_exit_path(outputs: ExitOutputs, costs: Sequence[float]) -> tuple[Policy, ...]:
+def per_exit_path(outputs: KnownExits, costs: Sequence[float]) -> tuple[Policy, ...]:
     """A threshold for every exit, none of which falls along the path.
 
     Each policy minimises, on the texts given, expected disagreement + price * cost / full cost,
@@ -41,10 +41,11 @@ def per_exit_path(outputs: ExitOutputs, costs: Sequence[float]) -> tuple[Policy,
     entropy = np.asarray(outputs.entropy, dtype=np.float64)
     risk = fit_disagreement(outputs).risk(entropy)
     share = np.asarray(costs, dtype=np.float64) / costs[-1]
+    orders = [np.argsort(entropy[:, index], kind="stable") for index in range(exits - 1)]
     thresholds = np.zeros(exits)
     path: list[Policy] = []
     for price in _PRICES:
-        found = _optimise(entropy, risk + price * share, thresholds.copy())
+        found = _optimise(entropy, orders, risk + price * share, thresholds.copy())
         # Rising thresholds keep the path's order from safe to fast.
         thresholds = np.maximum(thresholds, found)
         policy = Policy(tuple(float(f"{value:.4g}") for value in thresholds))
@@ -54,22 +55,31 @@ def per_exit_path(outputs: ExitOutputs, costs: Sequence[float]) -> tuple[Policy,
 
 
 def _optimise(
-    entropy: NDArray[np.float64], loss: NDArray[np.float64], thresholds: NDArray[np.float64]
+    entropy: NDArray[np.float64],
+    orders: Sequence[NDArray[np.int64]],
+    loss: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Thresholds that lower the mean loss of the exit taken; loss [texts, exits]."""
-    exits = entropy.shape[1]
+    """Thresholds that lower the mean loss of the exit taken; loss [texts, exits].
+
+    orders: rows by rising entropy, one array an exit but the last; sorted once, since they do not
+    change from price to price.
+    """
     for _ in range(_SWEEPS):
         before = thresholds.copy()
-        for index in range(exits - 2, -1, -1):
-            earlier = (entropy[:, :index] < thresholds[:index]).any(axis=1)
-            later = entropy[:, index + 1 :] < thresholds[index + 1 :]
-            later[:, -1] = True
-            rows = np.arange(len(entropy))
-            going_on = loss[rows, index + 1 + later.argmax(axis=1)]
-            reached = ~earlier
+        stays = entropy[:, :-1] >= thresholds[:-1]
+        # Whether a text reaches each exit; thresholds before it change only after its own.
+        reached = np.logical_and.accumulate(
+            np.pad(stays, ((0, 0), (1, 0)), constant_values=True), 1
+        )
+        going_on = loss[:, -1]
+        for index, order in reversed(list(enumerate(orders))):
+            rows = order[reached[order, index]]
             thresholds[index] = _best_threshold(
-                entropy[reached, index], loss[reached, index], going_on[reached]
+                entropy[rows, index], loss[rows, index], going_on[rows]
             )
+            leaves = entropy[:, index] < thresholds[index]
+            going_on = np.where(leaves, loss[:, index], going_on)
         if np.array_equal(before, thresholds):
             break
     return thresholds

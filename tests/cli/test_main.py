@@ -106,3 +106,36 @@ def test_classify_refuses_a_layer_before_the_first_exit(
     assert "--max-layer must be at least 1" in capsys.readouterr().err
     assert main([*arguments, "--threshold", "1.5"]) == 2
     assert "[0, 1]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("knobs", "says"),
+    [
+        (["--max-disagreement", "1e-9"], "max_disagreement: no operating point is certified"),
+        (["--speed", "100"], "speed: no operating point reaches 100 times"),
+        (["--max-accuracy-drop", "0.5", "--max-layer", "2"], "max_layer and max_accuracy_drop"),
+    ],
+)
+def test_classify_refuses_a_contract_that_nothing_keeps(
+    knobs: list[str],
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    toy_bundle: Bundle,
+) -> None:
+    (tmp_path / "texts.txt").write_text("rain and drum\n", encoding="utf-8")
+    assert main(["classify", str(toy_bundle.path), str(tmp_path / "texts.txt"), *knobs]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_classify_under_a_contract_runs_the_point_that_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_bundle: Bundle
+) -> None:
+    (tmp_path / "texts.txt").write_text("rain and drum\nstone and river\n" * 5, encoding="utf-8")
+    arguments = ["classify", str(toy_bundle.path), str(tmp_path / "texts.txt")]
+    fastest = max(toy_bundle.manifest.operating_points, key=lambda point: point.speedup)
+    assert main([*arguments, "--speed", f"{fastest.speedup}"]) == 0
+    fast = [json.loads(line)["exit_layer"] for line in capsys.readouterr().out.splitlines()]
+    assert main([*arguments, "--threshold", "0"]) == 0
+    full = [json.loads(line)["exit_layer"] for line in capsys.readouterr().out.splitlines()]
+    assert sum(fast) < sum(full)
