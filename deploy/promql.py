@@ -62,5 +62,10 @@ def ratio(numerator: str, denominator: str) -> str:
     return f"{numerator} / {denominator}"
 
 
+def or_zero(query: str) -> str:
+    """0, without labels, where the query has no series: what it is about does not happen here."""
+    return f"{query} or on() vector(0)"
+
+
 def _by(label: str) -> str:
     return f" by ({label}) " if label else ""

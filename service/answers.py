@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multi_exit.confidence import probabilities
-from service.errors import NotFinite, ServiceError, StageFailed, problem_of
+from service.errors import DeadlineMissed, NotFinite, ServiceError, StageFailed, problem_of
 from service.policies import ResolvedPolicy
 
 
@@ -29,6 +29,7 @@ class RowAnswer:
 
     probabilities [K]. passed: every exit on the way, the answering one included, where asked for.
     wait_seconds: between admission and answer, less compute_seconds, the time its stages took.
+    cut_short: its deadline, not its policy, made it leave here.
     """
 
     exit_index: int  # counts from 0
@@ -37,9 +38,10 @@ class RowAnswer:
     passed: tuple[ExitPassed, ...]
     wait_seconds: float
     compute_seconds: float
+    cut_short: bool = False
 
 
-RowOutcome = RowAnswer | StageFailed | NotFinite
+RowOutcome = RowAnswer | StageFailed | NotFinite | DeadlineMissed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,8 @@ def _result(
         result["truncated_pair"] = cut.pair
     result["wait_seconds"] = answer.wait_seconds
     result["compute_seconds"] = answer.compute_seconds
+    if answer.cut_short:
+        result["cut_short"] = True
     if top_k is not None:
         result["top_k"] = _top(answer.probabilities, shape.labels, top_k)
     if explain:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from service.answers import Cut, RowOutcome, answer_document
-from service.engine import Engine, Pending
+from service.engine import Engine
 from service.errors import (
     BodyTimeout,
     ClientGone,
@@ -22,8 +22,9 @@ from service.errors import (
 )
 from service.middleware import CLASSIFY, MODEL
 from service.openapi import CLASSIFY_RESPONSES, NOT_READY_RESPONSE, UNAUTHORISED_RESPONSE
+from service.parsing import parse_request
+from service.pending import Pending
 from service.responses import json_response
-from service.schemas import parse_request
 from service.served import Served
 
 router = APIRouter()
@@ -42,13 +43,17 @@ async def classify(request: Request) -> Response:
     _check_content_type(request)
     body = await _read_body(request, settings.body_timeout_seconds)
     asked = parse_request(body, max_texts=settings.max_texts, max_top_k=settings.max_top_k)
-    policy = served.policies.resolve(asked.threshold, asked.max_layer)
+    slide = served.sliding.look(engine.admission.expected_wait_seconds, started)
+    policy = served.policies.resolve(asked.knobs, slide=slide)
+    if policy.slid:
+        served.metrics.slid()
     inputs = asked.texts()
-    engine.refuse_overload(len(inputs))
+    engine.admission.refuse_overload(len(inputs))
     texts = await served.tokenisation.encode(inputs, refuse_cut=asked.truncation == "refuse")
-    pending = engine.submit(texts, policy.policy, explain=asked.explain)
-    deadline = started + settings.request_timeout_seconds
-    outcomes = await _outcomes(engine, pending, request.receive, deadline)
+    deadline = None if asked.deadline_ms is None else started + asked.deadline_ms / 1000
+    pending = engine.submit(texts, policy.policy, explain=asked.explain, deadline=deadline)
+    timeout_at = started + settings.request_timeout_seconds
+    outcomes = await _outcomes(engine, pending, request.receive, timeout_at)
     cuts = [
         Cut(text=text.truncated, pair=None if pair is None else text.truncated_pair)
         for text, pair in zip(texts, (item.text.text_pair for item in inputs), strict=True)
@@ -80,13 +85,20 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Say whether requests can be taken.
 
-    Bundle verified, every stage warm, golden examples right, worker alive.
+    Bundle verified, every stage warm, golden examples right, worker alive. `drift` lists operating
+    points that are suspended: their requests get full depth.
     """
     served: Served = request.app.state.served
     refusal = served.readiness.refusal
     if refusal is not None:
         raise NotReady(refusal)
-    return json_response({"status": "ready", "bundle": served.bundle.identifier})
+    return json_response(
+        {
+            "status": "ready",
+            "bundle": served.bundle.identifier,
+            "drift": served.watch.document(),
+        }
+    )
 
 
 @router.get("/metrics", tags=["operations"])
@@ -127,13 +139,13 @@ async def _read_body(request: Request, timeout_seconds: float) -> bytes:
 
 
 async def _outcomes(
-    engine: Engine, pending: Pending, receive: Receive, deadline: float
+    engine: Engine, pending: Pending, receive: Receive, timeout_at: float
 ) -> tuple[RowOutcome, ...]:
-    """Waits for the answers, and gives the request up at the deadline or when the client goes."""
+    """Waits for the answers, and gives the request up when it takes too long or the client goes."""
     loop = asyncio.get_running_loop()
     gone = ClientGone("The client hung up.")
     late = RequestTimeout("The request was not answered in time; try again, or send fewer texts.")
-    timer = loop.call_at(deadline, engine.abandon, pending, late)
+    timer = loop.call_at(timeout_at, engine.abandon, pending, late)
     watcher = loop.create_task(_hang_up(receive))
     watcher.add_done_callback(
         lambda task: None if task.cancelled() else engine.abandon(pending, gone)

@@ -74,6 +74,7 @@ def _lifespan(
                 await starting
             await served.readiness.stop()
             served.tokenisation.close()
+            served.watch.close()
 
     return lifespan
 

@@ -8,10 +8,12 @@ PatamarError
 │   ├── LimitExceeded       a limit was hit: BodyTooLarge, TooManyTexts, TooManyTokens
 │   ├── BodyTimeout         the body did not arrive in time
 │   ├── InvalidRequest      a field is missing, unknown, or of a wrong type or value
+│   ├── ContractRefused     no operating point keeps what was asked (wraps UnreachableContract)
 │   ├── TextRefused         one of the inputs cannot be classified (wraps a TextError)
 │   ├── Overloaded          too much is waiting already
 │   ├── NotReady            starting, stopping, or the worker ended
 │   ├── RequestTimeout      no answer in time
+│   ├── DeadlineMissed      no exit was reached before the caller's deadline
 │   ├── ClientGone          the client hung up
 │   ├── StageFailed         a stage raised
 │   └── NotFinite           a stage gave NaN or infinity
@@ -28,6 +30,7 @@ from typing import Literal
 
 import orjson
 
+from multi_exit.contracts import UnreachableContract
 from multi_exit.errors import (
     EmptyText,
     InvalidText,
@@ -111,6 +114,16 @@ class InvalidRequest(ServiceError):
     """A field is missing, unknown, or of a wrong type or value."""
 
 
+class ContractRefused(ServiceError):
+    """No operating point keeps what was asked. cause: says which, and what could be asked."""
+
+    def __init__(self, cause: UnreachableContract) -> None:
+        members: dict[str, Member] = {"field": cause.field, "received": cause.asked}
+        if cause.nearest is not None:
+            members["nearest"] = cause.nearest
+        super().__init__(str(cause), members=members)
+
+
 class TextRefused(ServiceError):
     """One of the inputs cannot be classified. cause: why; its kind decides the answer."""
 
@@ -122,7 +135,7 @@ class TextRefused(ServiceError):
 class Overloaded(ServiceError):
     """Too much is waiting already; nothing of this request was accepted."""
 
-    def __init__(self, *, retry_after_seconds: int, limit: int, setting: str) -> None:
+    def __init__(self, *, retry_after_seconds: int, limit: float, setting: str) -> None:
         super().__init__(
             f"Try again in {retry_after_seconds} s, or send fewer texts.",
             members={"limit": limit, "setting": setting},
@@ -139,6 +152,10 @@ class NotReady(ServiceError):
 
 class RequestTimeout(ServiceError):
     """The request was not answered in time; its rows were dropped."""
+
+
+class DeadlineMissed(ServiceError):
+    """The caller's deadline came before a text reached its first exit."""
 
 
 class ClientGone(ServiceError):
@@ -176,6 +193,7 @@ KINDS: Mapping[type[BaseException], ProblemKind] = {
     BodyTooLarge: ProblemKind(413, "body_too_large", "The body is too large"),
     UnsupportedBody: ProblemKind(415, "unsupported_body", "The body must be application/json"),
     InvalidRequest: ProblemKind(422, "invalid_request", "A field of the request is wrong"),
+    ContractRefused: ProblemKind(422, "unreachable_contract", "No operating point keeps this"),
     PolicyError: ProblemKind(422, "invalid_request", "A field of the request is wrong"),
     InvalidText: ProblemKind(422, "invalid_text", "A text is not valid Unicode"),
     EmptyText: ProblemKind(422, "empty_text", "A text is empty"),
@@ -188,6 +206,7 @@ KINDS: Mapping[type[BaseException], ProblemKind] = {
     NotFinite: ProblemKind(500, "not_finite", "The model gave no finite number", "failed"),
     NotReady: ProblemKind(503, "not_ready", "The service takes no requests now"),
     RequestTimeout: ProblemKind(504, "timeout", "No answer in time", "failed"),
+    DeadlineMissed: ProblemKind(504, "deadline_missed", "No exit before the deadline", "failed"),
 }
 _FRAMEWORK = {
     404: ProblemKind(404, "not_found", "There is nothing at this address"),

@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
         self._served = served
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._served.readiness.draining = True
+        self._served.readiness.drain()
         await super().shutdown(sockets)
 
 

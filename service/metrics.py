@@ -6,13 +6,15 @@ one process. Labels are bounded: stages, routes, statuses and reasons that we na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from multi_exit.drift import DriftTest
 from service import metric_names as names
+from service.shadow_sample import ShadowOutcome
 
 # Times from 0.25 ms, each bucket twice the one before, up to 32 s.
 SECONDS_BUCKETS = tuple(0.00025 * 2**power for power in range(18))
@@ -20,6 +22,7 @@ ROWS_BUCKETS = tuple(float(2**power) for power in range(11))
 
 FinishedAs = Literal["answered", "failed", "cancelled", "rejected"]
 _OUTCOMES: tuple[FinishedAs, ...] = ("answered", "failed", "cancelled", "rejected")
+_SHADOW_OUTCOMES: tuple[ShadowOutcome, ...] = ("measured", "dropped", "failed")
 
 
 class Metrics:
@@ -29,6 +32,7 @@ class Metrics:
         self.registry = registry
         self._layers = layers
         counter, seconds = _maker(registry), _seconds_maker(registry)
+        point_gauge = _point_gauge_maker(registry)
         self._received = counter(names.REQUESTS_RECEIVED, "Requests to classify that arrived.")
         finished = Counter(
             names.REQUESTS_FINISHED,
@@ -86,6 +90,35 @@ class Metrics:
         self._non_finite = counter(
             names.NON_FINITE_ROWS, "Texts for which a stage gave NaN or infinity."
         )
+        self._cut_short = counter(
+            names.CUT_SHORT, "Texts that left at an exit because of their deadline."
+        )
+        self._given_up = counter(
+            names.GIVEN_UP_ROWS, "Texts whose client hung up or whose request took too long."
+        )
+        self._slid = counter(
+            names.SLID_REQUESTS, "Requests that got a faster certified point because of the load."
+        )
+        shadow = Counter(
+            names.SHADOW_ROWS,
+            "Texts drawn for the shadow, by what became of them.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._shadow = {outcome: shadow.labels(outcome) for outcome in _SHADOW_OUTCOMES}
+        self._shadow_layers = counter(
+            names.SHADOW_LAYERS_RUN, "Layers run for texts of the shadow after their answer."
+        )
+        self._drift_e_value = point_gauge(
+            names.DRIFT_E_VALUE, "Evidence that a point no longer keeps its promise; 1 for none."
+        )
+        self._drift_disagreement = point_gauge(
+            names.DRIFT_DISAGREEMENT_RATIO,
+            "Share of shadow texts that a point labels otherwise than full depth; 0 before any.",
+        )
+        self._drift_alarm = point_gauge(
+            names.DRIFT_ALARM, "1 where a point is suspended and its requests get full depth."
+        )
         self._info = Gauge(
             names.BUNDLE_INFO,
             "The bundle being served; always 1.",
@@ -119,7 +152,9 @@ class Metrics:
         self._stage_seconds[stage - 1].observe(seconds)
         self._stage_rows.observe(rows)
 
-    def answered(self, *, exit_layer: int, wait_seconds: float) -> None:
+    def answered(self, *, exit_layer: int, wait_seconds: float, cut_short: bool = False) -> None:
+        if cut_short:
+            self._cut_short.inc()
         self._exit_layer.observe(exit_layer)
         self._layers_run.inc(exit_layer)
         self._layers_saved.inc(self._layers - exit_layer)
@@ -127,6 +162,18 @@ class Metrics:
 
     def non_finite(self, rows: int) -> None:
         self._non_finite.inc(rows)
+
+    def given_up(self, rows: int) -> None:
+        self._given_up.inc(rows)
+
+    def slid(self) -> None:
+        self._slid.inc()
+
+    def shadow_row(self, outcome: ShadowOutcome) -> None:
+        self._shadow[outcome].inc()
+
+    def shadow_ran(self, *, layers: int) -> None:
+        self._shadow_layers.inc(layers)
 
     def serves(self, *, bundle: str, provider: str, precision: str) -> None:
         self._info.labels(bundle, provider, precision).set(1)
@@ -136,6 +183,17 @@ class Metrics:
         for stage in range(1, len(self._stage_seconds) + 1):
             self._rows_in_flight.labels(str(stage)).set_function(partial(_level, rows_at, stage))
         self._waiting_tokens.set_function(lambda: float(waiting_tokens()))
+
+    def watch_drift(self, tests: Callable[[], Mapping[str, DriftTest]]) -> None:
+        """Reads the drift tests, by operating point, at every scrape. Their names are fixed."""
+        read: dict[Gauge, Callable[[DriftTest], float]] = {
+            self._drift_e_value: lambda test: test.e_value,
+            self._drift_disagreement: lambda test: test.disagreements / max(1, test.rows),
+            self._drift_alarm: lambda test: float(test.alarm),
+        }
+        for point in tests():
+            for gauge, value in read.items():
+                gauge.labels(point).set_function(partial(_of_point, tests, point, value))
 
     def watch_ready(self, is_ready: Callable[[], bool]) -> None:
         self._ready.set_function(lambda: float(is_ready()))
@@ -149,6 +207,16 @@ def _seconds_maker(registry: CollectorRegistry) -> Callable[[str, str], Histogra
     return lambda name, help_text: Histogram(
         name, help_text, buckets=SECONDS_BUCKETS, registry=registry
     )
+
+
+def _point_gauge_maker(registry: CollectorRegistry) -> Callable[[str, str], Gauge]:
+    return lambda name, help_text: Gauge(name, help_text, ["point"], registry=registry)
+
+
+def _of_point(
+    tests: Callable[[], Mapping[str, DriftTest]], point: str, value: Callable[[DriftTest], float]
+) -> float:
+    return value(tests()[point])
 
 
 def _level(rows_at: Callable[[int], int], stage: int) -> float:

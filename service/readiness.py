@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,7 @@ from multi_exit.offline import check_golden_answer
 from multi_exit.policy import Policy
 from multi_exit.runner import StageRunner
 from multi_exit.text_encoder import EncodedText, TextEncoder
+from service.admission import seconds_a_token
 from service.answers import RowAnswer, RowOutcome
 from service.cpu_quota import available_threads
 from service.engine import Engine
@@ -27,6 +29,7 @@ from service.errors import NotReady
 from service.metrics import Metrics
 from service.scheduler import SchedulerLimits
 from service.settings import Settings
+from service.shadow_sample import ShadowSample
 from service.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -35,10 +38,12 @@ logger = logging.getLogger(__name__)
 class Readiness:
     """Whether requests can be taken, and the engine that takes them.
 
-    detail: what is being waited for while there is none.
+    shadow: draws rows of that engine to be watched to full depth. detail: what is being waited for
+    while there is no engine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shadow: ShadowSample | None = None) -> None:
+        self._shadow = shadow
         self.engine: Engine | None = None
         self.runner: StageRunner | None = None
         self.detail = "starting: loading the bundle"
@@ -61,6 +66,12 @@ class Readiness:
         if self.engine is None:
             raise NotReady(self.detail)
         return self.engine
+
+    def drain(self) -> None:
+        """Says no from now on; what comes all the same is answered, but no longer watched."""
+        self.draining = True
+        if self.engine is not None:
+            self.engine.stop_shadow()
 
     async def start(
         self, bundle: Bundle, encoder: TextEncoder, settings: Settings, metrics: Metrics
@@ -85,7 +96,9 @@ class Readiness:
             await check_golden_examples(rehearsal, bundle, encoder)
         finally:
             await rehearsal.close()
-        self.engine = _engine(bundle, runner, limits, seconds, metrics)
+        ahead = int(settings.max_wait_seconds / seconds_a_token(seconds))
+        limits = replace(limits, max_ahead_tokens=ahead)
+        self.engine = _engine(bundle, runner, limits, seconds, metrics, shadow=self._shadow)
         metrics.serves(
             bundle=bundle.identifier,
             provider=runner.provider,
@@ -102,7 +115,7 @@ class Readiness:
         )
 
     async def stop(self) -> None:
-        self.draining = True
+        self.drain()
         if self.engine is not None:
             await self.engine.close()
         if self.runner is not None:
@@ -163,6 +176,8 @@ def _engine(
     limits: SchedulerLimits,
     full_depth_seconds: Mapping[int, float],
     metrics: Metrics,
+    *,
+    shadow: ShadowSample | None = None,
 ) -> Engine:
     manifest = bundle.manifest
     return Engine(
@@ -172,6 +187,7 @@ def _engine(
         full_depth_seconds=full_depth_seconds,
         metrics=metrics,
         clock=time.monotonic,
+        shadow=shadow,
     )
 
 

@@ -8,6 +8,9 @@ Order: each row is due at admission plus the patience of its bucket. A unit alwa
 urgent waiting row, filled up from that row's queue. Nobody starves: only rows admitted within its
 patience can overtake a row, since later ones are due later.
 
+Shadow rows, answered and only watched, have queues of their own. Their units run where no other
+row waits and nothing runs: an ordinary row is delayed by the one that just runs, at most.
+
 Owner: the event loop, through the engine.
 """
 
@@ -23,10 +26,14 @@ _Queue = tuple[int, int]  # (next stage, bucket)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRow:
-    """A text that asks to be admitted. bucket_tokens: its padded length, which is its cost."""
+    """A text that asks to be admitted. bucket_tokens: its padded length, which is its cost.
+
+    deadline: when its answer is worth nothing any more; it is due then at the latest.
+    """
 
     row_id: int
     bucket_tokens: int
+    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +51,16 @@ class StageJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """Bounds. Tokens are padded tokens: what a row costs, not what its text had."""
+    """Bounds. Tokens are padded tokens: what a row costs, not what its text had.
+
+    max_ahead_tokens: nothing is admitted behind more than these; None for no such bound. Unlike
+    max_waiting_tokens it bounds how long a row waits, and not how large a request may be.
+    """
 
     max_batch_rows: int
     max_batch_tokens: int
     max_waiting_tokens: int
+    max_ahead_tokens: int | None = None
 
     def rows_of(self, bucket_tokens: int) -> int:
         """Rows of a bucket that may run together: at least one, however long."""
@@ -62,6 +74,7 @@ class _Row:
     stage: int = 1
     running: bool = False
     cancelled: bool = False
+    shadow: bool = False
 
 
 class Scheduler:
@@ -78,32 +91,41 @@ class Scheduler:
         self._limits = limits
         self._patience_seconds = patience_seconds
         self._rows: dict[int, _Row] = {}
-        # Heaps of (due, row id). Cancelled rows stay in them until they come up.
-        self._queues: dict[_Queue, list[tuple[float, int]]] = {}
-        self._queued: Counter[_Queue] = Counter()
+        self._ordinary = _Waiting()
+        self._shadow = _Waiting()
+        # Of ordinary rows alone: what callers wait for, and what admission is bounded by.
         self._rows_by_stage: Counter[int] = Counter()
         self._tokens = 0
 
     @property
     def waiting_tokens(self) -> int:
-        """Padded tokens of all rows that were admitted and have not left."""
+        """Padded tokens of all ordinary rows that were admitted and have not left."""
         return self._tokens
 
     @property
     def waiting_rows(self) -> int:
-        return self._queued.total()
+        """Rows that do not run now, shadow rows included."""
+        return len(self._ordinary) + len(self._shadow)
 
     @property
     def running_rows(self) -> int:
         return len(self._rows) - self.waiting_rows
 
     def rows_at(self, stage: int) -> int:
-        """Rows that wait for or run this stage."""
+        """Ordinary rows that wait for or run this stage."""
         return self._rows_by_stage[stage]
 
     def has_room(self, tokens: int) -> bool:
         """Whether rows of so many padded tokens in all would be admitted now."""
+        ahead = self._limits.max_ahead_tokens
+        if ahead is not None and self._tokens > ahead:
+            return False
         return self._tokens + tokens <= self._limits.max_waiting_tokens
+
+    def has_begun(self, row_id: int) -> bool:
+        """Whether this row has not left and runs, or has run, a stage."""
+        row = self._rows.get(row_id)
+        return row is not None and (row.running or row.stage > 1)
 
     def admit(self, rows: Sequence[NewRow], now: float) -> bool:
         """Takes all rows, or none where they do not fit. Raises ValueError for a known row id."""
@@ -113,34 +135,53 @@ class Scheduler:
             if new.row_id in self._rows:
                 raise ValueError(f"row {new.row_id} was admitted before (a bug)")
             due = now + self._patience_seconds[new.bucket_tokens]
+            if new.deadline is not None:
+                due = min(due, new.deadline)
             self._rows[new.row_id] = row = _Row(due=due, bucket_tokens=new.bucket_tokens)
-            self._tokens += row.bucket_tokens
-            self._rows_by_stage[1] += 1
+            self._count(row, 1)
             self._enqueue(new.row_id, row)
         return True
 
     def next_unit(self, *, only_full: bool = False) -> StageJob | None:
         """The next micro-batch, whose rows then run until `stage_done` or `stage_failed`.
 
-        only_full: give nothing where the batch could still grow. Returns None where nothing waits.
+        only_full: for a worker that is busy; give nothing where the batch could still grow, and no
+        shadow rows. Returns None where nothing waits.
         """
-        queue = self._most_urgent_queue()
+        waiting = self._ordinary
+        queue = waiting.most_urgent()
+        if queue is None and not only_full:
+            waiting = self._shadow
+            queue = waiting.most_urgent()
         if queue is None:
             return None
         stage, bucket_tokens = queue
         capacity = self._limits.rows_of(bucket_tokens)
-        if only_full and self._queued[queue] < capacity:
+        if only_full and waiting.size(queue) < capacity:
             return None
-        heap = self._queues[queue]
-        row_ids: list[int] = []
-        while heap and len(row_ids) < capacity:
-            _, row_id = heapq.heappop(heap)
-            row = self._rows.get(row_id)
-            if row is not None:
-                row.running = True
-                row_ids.append(row_id)
-        self._queued[queue] -= len(row_ids)
+        row_ids = waiting.take(queue, capacity)
+        for row_id in row_ids:
+            self._rows[row_id].running = True
         return StageJob(stage=stage, bucket_tokens=bucket_tokens, row_ids=tuple(row_ids))
+
+    def demote(self, row_ids: Iterable[int]) -> None:
+        """Makes shadow rows of rows that nobody waits for any more. They make room for others.
+
+        A row that runs becomes one at once too, and waits as one when its stage ends. Raises
+        KeyError for a row that left, ValueError for one that was cancelled.
+        """
+        for row_id in row_ids:
+            row = self._rows[row_id]
+            if row.cancelled:
+                raise ValueError(f"row {row_id} was cancelled and cannot go on (a bug)")
+            if row.shadow:
+                continue
+            self._count(row, -1)
+            if not row.running:
+                self._queues(row).discard((row.stage, row.bucket_tokens), row_id)
+            row.shadow = True
+            if not row.running:
+                self._enqueue(row_id, row)
 
     def stage_done(self, job: StageJob, leaving: Collection[int]) -> tuple[int, ...]:
         """Notes that a unit ran: `leaving` rows are gone, the others wait for the next stage.
@@ -159,10 +200,10 @@ class Scheduler:
             elif row.stage == self._stages:
                 raise ValueError(f"row {row_id} did not leave at the last exit (a bug)")
             else:
-                self._rows_by_stage[row.stage] -= 1
+                self._count(row, -1)
                 row.stage += 1
                 row.running = False
-                self._rows_by_stage[row.stage] += 1
+                self._count(row, 1)
                 self._enqueue(row_id, row)
         return tuple(dropped)
 
@@ -182,30 +223,69 @@ class Scheduler:
             if row.running:
                 row.cancelled = True
                 continue
-            self._queued[(row.stage, row.bucket_tokens)] -= 1
+            self._queues(row).discard((row.stage, row.bucket_tokens), row_id)
             self._remove(row_id)
             gone.append(row_id)
         return tuple(gone)
 
+    def _queues(self, row: _Row) -> _Waiting:
+        return self._shadow if row.shadow else self._ordinary
+
     def _enqueue(self, row_id: int, row: _Row) -> None:
-        queue = (row.stage, row.bucket_tokens)
-        heapq.heappush(self._queues.setdefault(queue, []), (row.due, row_id))
-        self._queued[queue] += 1
+        self._queues(row).add((row.stage, row.bucket_tokens), row.due, row_id)
 
     def _remove(self, row_id: int) -> None:
-        row = self._rows.pop(row_id)
-        self._tokens -= row.bucket_tokens
-        self._rows_by_stage[row.stage] -= 1
+        self._count(self._rows.pop(row_id), -1)
 
-    def _most_urgent_queue(self) -> _Queue | None:
+    def _count(self, row: _Row, sign: int) -> None:
+        if not row.shadow:
+            self._tokens += sign * row.bucket_tokens
+            self._rows_by_stage[row.stage] += sign
+
+
+class _Waiting:
+    """Rows of one rank that wait, by queue; in each, those first that are due first."""
+
+    def __init__(self) -> None:
+        # Heaps of (due, row id). Rows that were discarded stay in them until they come up.
+        self._heaps: dict[_Queue, list[tuple[float, int]]] = {}
+        self._rows: dict[_Queue, set[int]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def size(self, queue: _Queue) -> int:
+        return len(self._rows[queue])
+
+    def add(self, queue: _Queue, due: float, row_id: int) -> None:
+        heapq.heappush(self._heaps.setdefault(queue, []), (due, row_id))
+        self._rows.setdefault(queue, set()).add(row_id)
+
+    def discard(self, queue: _Queue, row_id: int) -> None:
+        self._rows[queue].remove(row_id)
+
+    def take(self, queue: _Queue, count: int) -> list[int]:
+        """The most urgent rows of a queue, `count` at most; they wait no longer."""
+        heap, rows = self._heaps[queue], self._rows[queue]
+        taken: list[int] = []
+        while heap and len(taken) < count:
+            _, row_id = heapq.heappop(heap)
+            if row_id in rows:
+                rows.remove(row_id)
+                taken.append(row_id)
+        return taken
+
+    def most_urgent(self) -> _Queue | None:
+        """The queue whose first row is due first of all; None where nothing waits."""
         best: tuple[float, int] | None = None
         chosen: _Queue | None = None
-        for queue, heap in list(self._queues.items()):
-            while heap and heap[0][1] not in self._rows:
+        for queue, heap in list(self._heaps.items()):
+            rows = self._rows[queue]
+            while heap and heap[0][1] not in rows:
                 heapq.heappop(heap)
             if not heap:
                 # Few queues are in use at a time: forgetting the others keeps this loop short.
-                del self._queues[queue], self._queued[queue]
+                del self._heaps[queue], self._rows[queue]
             elif best is None or heap[0] < best:
                 best, chosen = heap[0], queue
         return chosen

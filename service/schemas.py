@@ -1,4 +1,4 @@
-"""Requests and answers as clients see them, and how a body becomes a request.
+"""Requests and answers as clients see them.
 
 Strict: unknown fields, numbers in quotes, booleans for numbers, NaN and infinities are refused.
 Answers are written from dataclasses (service/answers.py); their models here document them, and
@@ -7,35 +7,32 @@ tests hold the two together.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from multi_exit.certificate import CertificateKind
+from multi_exit.contracts import ConflictingKnobs, Knobs
 from multi_exit.text_encoder import TextInput
-from service.errors import InvalidRequest, MalformedBody, Member, TooManyTexts
+from service.errors import InvalidRequest
 from service.tokenisation import Input
 
 # Names of the kinds in a union; they stand in pydantic's error locations, not in a client's JSON.
-_TEXT, _OBJECT, _LIST = "<text>", "<object>", "<list>"
-_FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+TEXT, OBJECT, LIST = "<text>", "<object>", "<list>"
 
 
 def _kind(value: object) -> str | None:
     if isinstance(value, str):
-        return _TEXT
+        return TEXT
     if isinstance(value, dict | TextObject):
-        return _OBJECT
-    return _LIST if isinstance(value, list) else None
+        return OBJECT
+    return LIST if isinstance(value, list) else None
 
 
 def _kind_in_list(value: object) -> str | None:
     kind = _kind(value)
     # ["a", "b"] inside a list would be read as a pair by some and as two texts by others.
-    return None if kind == _LIST else kind
+    return None if kind == LIST else kind
 
 
 class _Strict(BaseModel):
@@ -50,7 +47,7 @@ class TextObject(_Strict):
 
 
 _Item = Annotated[
-    Annotated[str, Tag(_TEXT)] | Annotated[TextObject, Tag(_OBJECT)],
+    Annotated[str, Tag(TEXT)] | Annotated[TextObject, Tag(OBJECT)],
     Discriminator(
         _kind_in_list,
         custom_error_type="input_kind",
@@ -58,9 +55,9 @@ _Item = Annotated[
     ),
 ]
 _Inputs = Annotated[
-    Annotated[str, Tag(_TEXT)]
-    | Annotated[TextObject, Tag(_OBJECT)]
-    | Annotated[list[_Item], Field(min_length=1), Tag(_LIST)],
+    Annotated[str, Tag(TEXT)]
+    | Annotated[TextObject, Tag(OBJECT)]
+    | Annotated[list[_Item], Field(min_length=1), Tag(LIST)],
     Discriminator(
         _kind,
         custom_error_type="inputs_kind",
@@ -84,14 +81,58 @@ class ClassifyRequest(_Strict):
         description="leave at the first exit whose entropy is strictly below this: 0 is full "
         "depth, higher is faster. Without it the server's default policy applies",
     )
+    max_accuracy_drop: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="the fastest operating point that is certified to lose less accuracy against "
+        "full depth than this share",
+    )
+    max_disagreement: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="the fastest operating point that is certified to give at most this share of "
+        "texts another label than full depth",
+    )
+    speed: float | None = Field(
+        None,
+        ge=1,
+        description="the safest operating point that runs, on average, so many times fewer layers "
+        "than full depth",
+    )
     max_layer: int | None = Field(
-        None, ge=1, description="never run deeper than the last exit at or above this layer"
+        None,
+        ge=1,
+        description="never run deeper than the last exit at or above this layer; not together with "
+        "max_accuracy_drop or max_disagreement",
+    )
+    deadline_ms: float | None = Field(
+        None,
+        gt=0,
+        le=600_000,
+        description="milliseconds from the request's arrival: the deepest exit that still makes it "
+        "answers; 504 for a text that reaches none",
     )
     top_k: int | None = Field(None, ge=1, description="list so many labels with their scores")
     explain: bool = Field(False, description="show every exit that was passed")
     truncation: Literal["cut", "refuse"] = Field(
         "cut", description="what to do with a text longer than the model: cut it, or answer 422"
     )
+
+    @property
+    def knobs(self) -> Knobs:
+        """What it asks of quality and speed. Raises InvalidRequest for two that exclude another."""
+        try:
+            return Knobs(
+                threshold=self.threshold,
+                max_accuracy_drop=self.max_accuracy_drop,
+                max_disagreement=self.max_disagreement,
+                speed=self.speed,
+                max_layer=self.max_layer,
+            )
+        except ConflictingKnobs as error:
+            raise InvalidRequest(str(error), members={"field": error.field}) from error
 
     def texts(self) -> list[Input]:
         """The inputs in order, each with its place in the request."""
@@ -129,6 +170,11 @@ class Classified(BaseModel):
     truncated_pair: bool | None = Field(None, description="the same of text_pair; only for pairs")
     wait_seconds: float
     compute_seconds: float
+    cut_short: bool | None = Field(
+        None,
+        description="true where the deadline, not the policy, chose the exit: no guarantee covers "
+        "this answer",
+    )
     top_k: list[LabelScore] | None = None
     explain: list[ExplainedExit] | None = None
 
@@ -154,12 +200,31 @@ class NotClassified(BaseModel):
     error: ProblemDocument
 
 
+class Guarantee(BaseModel):
+    """What the operating point is certified for; GET /model tells the whole certificate."""
+
+    kind: CertificateKind
+    epsilon: float = Field(description="share that is promised")
+    delta: float | None = Field(
+        description="risk that the promise is broken; null for one that holds on average"
+    )
+
+
 class PolicyUsed(BaseModel):
     """What the request resolved to."""
 
-    kind: Literal["threshold", "default", "operating_point"]
+    kind: Literal["threshold", "default", "operating_point", "slid"] = Field(
+        description="slid: under load, a faster certified point in place of the default"
+    )
     name: str | None = Field(None, description="of the operating point")
+    asked: dict[str, float] | None = Field(None, description="the contract that chose the point")
     thresholds: list[float] = Field(description="one an exit; the last is never used")
+    guarantees: list[Guarantee] | None = Field(
+        None, description="for an operating point that ran as it was certified"
+    )
+    suspended: bool | None = Field(
+        None, description="true where drift was found: full depth ran in place of the point"
+    )
     max_layer: int | None = None
 
 
@@ -170,85 +235,6 @@ class ClassifyAnswer(BaseModel):
     policy: PolicyUsed
     bundle: str = Field(description="identifier of the bundle that answered")
     layers: int = Field(description="layers of the model: full depth")
-
-
-def parse_request(body: bytes, *, max_texts: int, max_top_k: int) -> ClassifyRequest:
-    """Reads a body. Raises MalformedBody, TooManyTexts or InvalidRequest; none repeats input."""
-    content = _parse_json(body)
-    if not isinstance(content, dict):
-        raise InvalidRequest("The body must be a JSON object with inputs.")
-    inputs = content.get("inputs")
-    if isinstance(inputs, list) and len(inputs) > max_texts:
-        raise TooManyTexts(
-            f"inputs: {len(inputs)} texts where {max_texts} are allowed; send several requests.",
-            limit=max_texts,
-            received=len(inputs),
-            setting="max_texts",
-            field="inputs",
-        )
-    try:
-        request = ClassifyRequest.model_validate(content)
-    except ValidationError as error:
-        raise _invalid(error) from None
-    if request.top_k is not None and request.top_k > max_top_k:
-        members: dict[str, Member] = {
-            "field": "top_k",
-            "limit": max_top_k,
-            "received": request.top_k,
-            "setting": "max_top_k",
-        }
-        raise InvalidRequest(f"top_k: at most {max_top_k} labels are listed.", members=members)
-    return request
-
-
-def _parse_json(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        pass
-    # orjson refuses what Python's parser lets through: lone surrogates, NaN and infinities. That
-    # JSON has a shape, so the validation that follows can name the field at fault.
-    try:
-        return json.loads(body.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise MalformedBody("The body is not UTF-8.") from None
-    except RecursionError:
-        raise MalformedBody("The body is nested too deeply.") from None
-    except json.JSONDecodeError as error:
-        raise MalformedBody(
-            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-        ) from None
-    except ValueError:
-        raise MalformedBody("The body holds a number with too many digits.") from None
-
-
-def _invalid(error: ValidationError) -> InvalidRequest:
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    first = problems[0]
-    field = _field(first["loc"]) or "(a field's name)"  # not even a key could be read
-    more = f" ({len(problems) - 1} more.)" if len(problems) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_known_fields(first["loc"]))
-        return InvalidRequest(
-            f"{field}: no such field; known are {known}.{more}", members={"field": field}
-        )
-    return InvalidRequest(f"{field}: {first['msg']}.{more}", members={"field": field})
-
-
-def _field(location: Sequence[str | int]) -> str:
-    """ "inputs[3].text" for pydantic's location; a name that could be anything is not repeated."""
-    path = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif part not in (_TEXT, _OBJECT, _LIST):
-            name = part if _FIELD_NAME.fullmatch(part) else "(unknown)"
-            path += f".{name}" if path else name
-    return path
-
-
-def _known_fields(location: Sequence[str | int]) -> list[str]:
-    return list((TextObject if _OBJECT in location else ClassifyRequest).model_fields)
 
 
 def _text_input(item: str | TextObject) -> TextInput:

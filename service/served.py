@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 
 from multi_exit.bundle import Bundle
@@ -12,9 +13,11 @@ from multi_exit.errors import ConfigurationError
 from multi_exit.text_encoder import TextEncoder
 from service.answers import AnswerShape
 from service.metrics import Metrics
-from service.policies import Policies
+from service.policies import Policies, PolicyBounds
 from service.readiness import Readiness
 from service.settings import Settings
+from service.shadow_watch import ShadowWatch
+from service.sliding import Sliding
 from service.tokenisation import Tokenisation
 
 _LIMITS = (
@@ -22,6 +25,7 @@ _LIMITS = (
     "max_texts",
     "max_top_k",
     "max_waiting_tokens",
+    "max_wait_seconds",
     "max_tokenising_characters",
     "max_batch_rows",
     "max_batch_tokens",
@@ -37,10 +41,12 @@ class Served:
     bundle: Bundle
     encoder: TextEncoder
     policies: Policies
+    sliding: Sliding
     shape: AnswerShape
     metrics: Metrics
     tokenisation: Tokenisation
     readiness: Readiness
+    watch: ShadowWatch
 
     @classmethod
     def make(cls, settings: Settings, bundle: Bundle) -> Self:
@@ -52,18 +58,26 @@ class Served:
                 f"{manifest.length_buckets[-1]} tokens, the longest of this bundle; raise it"
             )
         metrics = Metrics(CollectorRegistry(), layers=manifest.layers, stages=len(manifest.stages))
+        watch = ShadowWatch.make(settings, bundle, metrics, rng=np.random.default_rng())
+        policies = Policies(
+            manifest,
+            PolicyBounds(
+                default_threshold=settings.default_threshold,
+                default_point=settings.default_point,
+                fastest_point=settings.fastest_point,
+                slide_to_point=settings.slide_to_point,
+            ),
+            is_suspended=watch.guard.is_suspended,
+        )
         encoder = bundle.text_encoder()
-        readiness = Readiness()
+        readiness = Readiness(watch.sample)
         metrics.watch_ready(lambda: readiness.ready)
         return cls(
             settings=settings,
             bundle=bundle,
             encoder=encoder,
-            policies=Policies(
-                manifest,
-                default_threshold=settings.default_threshold,
-                default_point=settings.default_point,
-            ),
+            policies=policies,
+            sliding=Sliding(policies.steps, at_wait_seconds=settings.slide_at_wait_seconds),
             shape=AnswerShape(
                 labels=manifest.labels,
                 exits=manifest.exits,
@@ -75,6 +89,7 @@ class Served:
                 encoder, max_characters=settings.max_tokenising_characters, metrics=metrics
             ),
             readiness=readiness,
+            watch=watch,
         )
 
     def model_document(self) -> dict[str, Any]:
@@ -91,6 +106,8 @@ class Served:
                 point.model_dump(mode="json") for point in manifest.operating_points
             ],
             "default_policy": self.policies.default.document,
+            "fastest_point": self.settings.fastest_point,
+            "slide_to_point": self.settings.slide_to_point,
             "takes_pairs": manifest.takes_pairs,
             "max_length": manifest.max_length,
             "length_buckets": manifest.length_buckets,

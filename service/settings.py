@@ -48,11 +48,34 @@ class Settings(BaseSettings):
         "default_threshold it is the bundle's own default, or else full depth",
     )
 
+    fastest_point: str | None = Field(
+        None,
+        min_length=1,
+        description="operating point that no request may be faster than, at any exit",
+    )
+    slide_to_point: str | None = Field(
+        None,
+        min_length=1,
+        description="under load, requests that name no policy may slide along certified points up "
+        "to this one; without it none does",
+    )
+    slide_at_wait_seconds: float = Field(
+        0.1,
+        gt=0,
+        description="expected wait from which requests slide; they slide back below half of it",
+    )
+
     max_body_bytes: int = Field(2 * 2**20, gt=0, description="413 beyond this")
     max_texts: int = Field(1_000, gt=0, description="inputs a request; 422 beyond this")
     max_top_k: int = Field(100, gt=0, description="labels an answer may list; 422 beyond this")
     max_waiting_tokens: int = Field(
         200_000, gt=0, description="padded tokens accepted and not answered yet; 429 beyond this"
+    )
+    max_wait_seconds: float = Field(
+        5.0,
+        gt=0,
+        description="429 where what waits already would take longer than this at full depth, by "
+        "the stages' time at start-up",
     )
     max_tokenising_characters: int = Field(
         8_000_000, gt=0, description="characters that wait to become tokens; 429 beyond this"
@@ -74,12 +97,44 @@ class Settings(BaseSettings):
     drain_seconds: int = Field(
         20, ge=1, description="after SIGTERM, time to answer what was accepted"
     )
+    shadow_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of texts that also run to full depth, when nothing else waits, to watch "
+        "for drift; 0.01 is a good choice",
+    )
+    max_shadow_rows: int = Field(
+        32, gt=0, description="such texts at a time; those drawn beyond it are dropped"
+    )
+    drift_alpha: float = Field(
+        0.01, gt=0, lt=1, description="chance of a false alarm in all time, an operating point"
+    )
+    drift_state_file: Path | None = Field(
+        None, description="file that keeps evidence and alarms over a restart; one an instance"
+    )
+    shadow_log: Path | None = Field(
+        None,
+        description="file of JSON lines: entropy and label of every exit for each such text, never "
+        "the text",
+    )
+    shadow_log_max_bytes: int = Field(
+        100_000_000,
+        ge=65_536,
+        description="bound of that file and its predecessor, FILE.1, together",
+    )
     log_level: LogLevel = Field("info", description="least severe level that is logged")
 
     @model_validator(mode="after")
     def _one_default(self) -> Self:
         if self.default_threshold is not None and self.default_point is not None:
             raise ValueError("set default_threshold or default_point, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _shadow_for_its_log(self) -> Self:
+        if self.shadow_log is not None and self.shadow_share == 0:
+            raise ValueError("shadow_log stays empty without shadow_share; set it above 0")
         return self
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deploy.promql import Scope, ratio
+from deploy.promql import Scope, or_zero, ratio
 from service import metric_names as names
 
 JOB = "patamar"  # the scrape job's name in deploy/prometheus/prometheus.yml
@@ -59,6 +59,7 @@ def all_alerts() -> tuple[Alert, ...]:
         full_depth(),
         non_finite(),
         mixed_bundles(),
+        drift(),
     )
 
 
@@ -185,4 +186,18 @@ def mixed_bundles() -> Alert:
         hold="1h",
         severity="warning",
         summary="{{ $value }} bundles have been served side by side for an hour.",
+    )
+
+
+def drift() -> Alert:
+    """A point has broken its promise on live texts. It stays so until another bundle is served."""
+    alarm = f"max by (instance, point) ({names.DRIFT_ALARM})"
+    return Alert(
+        name="PatamarDrift",
+        # A service that watches no point has no series, and no drift that it would know of.
+        conditions=(Condition(signal=f"({or_zero(alarm)})", comparison=">", threshold=0),),
+        hold="0m",
+        severity="warning",
+        summary="Operating point {{ $labels.point }} of {{ $labels.instance }} broke its promise; "
+        "its requests get full depth.",
     )

@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import Dataquery
 
-from deploy.grafana import GENERATED, exits, health, latency, style, traffic
+from deploy.grafana import GENERATED, drift, exits, health, latency, style, traffic
 from service import metric_names as names
 
 
@@ -50,6 +50,12 @@ def dashboard() -> Dashboard:
         .with_panel(latency.waiting())
         .with_panel(latency.stage_time())
         .with_panel(latency.micro_batch_rows())
+        .with_row(Row("Drift"))
+        .with_panel(drift.suspended_points())
+        .with_panel(drift.e_value())
+        .with_panel(drift.disagreement())
+        .with_panel(drift.shadow_rows())
+        .with_panel(drift.shadow_cost())
         .with_row(Row("Load and health"))
         .with_panel(health.rows_in_flight())
         .with_panel(health.waiting_tokens())

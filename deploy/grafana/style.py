@@ -24,6 +24,7 @@ LAYERS = "suffix: layers"
 PER_SECOND = "reqps"
 ANSWERS_PER_SECOND = "suffix: answers/s"
 ROWS = "suffix: rows"
+ROWS_PER_SECOND = "suffix: rows/s"
 TOKENS = "suffix: tokens"
 COUNT = "short"
 

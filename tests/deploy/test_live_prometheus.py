@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from deploy.alerts.rules import all_alerts
 from deploy.verify import questions, unanswered
+from multi_exit.drift import DriftTest
 from service.metrics import Metrics
 
 pytestmark = pytest.mark.slow
@@ -34,6 +35,8 @@ class Traffic:
         self.metrics.serves(bundle="0123456789ab", provider="cpu", precision="fp32")
         self.metrics.watch(rows_at=lambda stage: 3, waiting_tokens=lambda: 40)
         self.metrics.watch_ready(lambda: True)
+        calm = DriftTest(epsilon=0.01, alpha=0.01).updated(False)
+        self.metrics.watch_drift(lambda: {"disagreement<=1%": calm})
 
     def flow(self) -> None:
         """A request answered at layer 2, one rejected, and one that failed for want of numbers."""
@@ -43,6 +46,8 @@ class Traffic:
             self.metrics.tokenised(0.0005, truncated=1)
         self.metrics.stage_ran(stage=1, rows=2, seconds=0.005)
         self.metrics.answered(exit_layer=2, wait_seconds=0.001)
+        self.metrics.shadow_ran(layers=LAYERS - 2)
+        self.metrics.shadow_row("measured")
         self.metrics.non_finite(1)
         self.metrics.request_finished("answered", None)
         self.metrics.request_finished("rejected", "overloaded")

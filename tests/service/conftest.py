@@ -29,6 +29,7 @@ from multi_exit.bundle import (
     StageEntry,
     load_bundle,
 )
+from multi_exit.certificate import Certificate
 from multi_exit.offline import every_exit
 from multi_exit.runner import StageRunner
 from multi_exit.text_encoder import TextInput
@@ -65,8 +66,19 @@ class Running:
         return 0.0 if value is None else value
 
 
-def write_bundle(folder: Path, *, spin: int = 0, golden: bool = True, shift: float = 0.0) -> Bundle:
-    """spin: useless loop turns of stage 2, to make it slow. shift: spoils the golden logits."""
+def write_bundle(
+    folder: Path,
+    *,
+    spin: int = 0,
+    golden: bool = True,
+    shift: float = 0.0,
+    points: tuple[OperatingPoint, ...] = (),
+    default_point: str | None = None,
+) -> Bundle:
+    """spin: useless loop turns of stage 2, to make it slow. shift: spoils the golden logits.
+
+    points: besides `fast`, which is not certified.
+    """
     folder.mkdir()
     _write_tokenizer(folder / "tokenizer.json")
     rng = np.random.default_rng(7)
@@ -78,6 +90,10 @@ def write_bundle(folder: Path, *, spin: int = 0, golden: bool = True, shift: flo
         onnx.save(graph, folder / names[-1])
     onnx.save(_merge(), folder / "merge.onnx")
     manifest = _manifest(folder, names, ())
+    points = (*manifest.operating_points, *points)
+    manifest = manifest.model_copy(
+        update={"operating_points": points, "default_point": default_point}
+    )
     _seal(folder, manifest)
     if golden:
         examples = _golden(load_bundle(folder), shift)
@@ -102,6 +118,36 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
         return write_bundle(tmp_path_factory.mktemp("bundles") / "made", **options)
 
     return make
+
+
+def certified_point(
+    name: str, thresholds: tuple[float, ...], speedup: float, **promised: float
+) -> OperatingPoint:
+    """An operating point with a certificate of each kind that is named, at its epsilon."""
+    certificates = tuple(
+        Certificate(
+            kind=kind,  # type: ignore[arg-type]
+            epsilon=epsilon,
+            delta=0.05,
+            samples=1000,
+            errors=1,
+            p_value=0.01,
+            upper_bound=epsilon,
+            statement="…",
+        )
+        for kind, epsilon in promised.items()
+    )
+    return OperatingPoint(
+        name=name,
+        thresholds=thresholds,
+        average_layers=EXITS[-1] / speedup,
+        speedup=speedup,
+        samples=1000,
+        agreement=1 - speedup / 100,
+        accuracy=None,
+        full_depth_accuracy=None,
+        certificates=certificates,
+    )
 
 
 @pytest.fixture(scope="session")

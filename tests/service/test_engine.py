@@ -1,4 +1,4 @@
-"""The engine over real stages: answers, failures, cancellation, refusals."""
+"""The engine over real stages: answers, failures, cancellation, refusals, rows in the shadow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from multi_exit.bundle import Bundle
-from multi_exit.offline import classify_texts
+from multi_exit.offline import classify_texts, every_exit
 from multi_exit.policy import Policy
 from multi_exit.runner import StageRunner
 from multi_exit.text_encoder import EncodedText, TextInput
@@ -28,6 +29,7 @@ from service.errors import (
 )
 from service.metrics import Metrics
 from service.scheduler import SchedulerLimits
+from service.shadow_sample import ShadowOutcome, ShadowRow, ShadowSample
 from service.worker import Worker
 
 FULL = Policy.constant(0.0, 3)
@@ -35,7 +37,29 @@ QUICK = Policy.constant(0.1, 3)
 Script = Callable[[Engine, Metrics], Coroutine[Any, Any, None]]
 
 
-def _run(bundle: Bundle, script: Script, *, waiting_tokens: int = 10_000, rows: int = 4) -> None:
+class Shadow:
+    """Draws every row, and keeps what becomes of it."""
+
+    def __init__(self, *, max_rows: int = 1000, share: float = 1.0) -> None:
+        self.rows: list[ShadowRow] = []
+        self.outcomes: list[ShadowOutcome] = []
+        self.sample = ShadowSample(
+            share=share,
+            max_rows=max_rows,
+            rng=np.random.default_rng(11),
+            measured=self.rows.append,
+            counted=self.outcomes.append,
+        )
+
+
+def _run(
+    bundle: Bundle,
+    script: Script,
+    *,
+    waiting_tokens: int = 10_000,
+    rows: int = 4,
+    shadow: Shadow | None = None,
+) -> None:
     """Runs a script against an engine. Long texts are as patient here as their length says."""
 
     async def main() -> None:
@@ -51,6 +75,7 @@ def _run(bundle: Bundle, script: Script, *, waiting_tokens: int = 10_000, rows: 
             full_depth_seconds={bucket: bucket / 100 for bucket in bundle.manifest.length_buckets},
             metrics=metrics,
             clock=time.monotonic,
+            shadow=None if shadow is None else shadow.sample,
         )
         try:
             await script(engine, metrics)
@@ -200,8 +225,8 @@ def test_admission_is_all_or_nothing_and_says_when_to_come_back(slow_bundle: Bun
             engine.submit(text * 3, FULL, explain=False)
         assert int(caught.value.headers["Retry-After"]) >= 1
         with pytest.raises(Overloaded):
-            engine.refuse_overload(3)
-        engine.refuse_overload(2)
+            engine.admission.refuse_overload(3)
+        engine.admission.refuse_overload(2)
         assert engine.scheduler.waiting_tokens == 24
         engine.abandon(waiting, ClientGone("gone"))
         with pytest.raises(ClientGone):
@@ -231,5 +256,153 @@ def test_what_is_under_way_when_the_worker_ends_fails_and_nothing_more_is_taken(
         assert engine.refusal is not None
         with pytest.raises(NotReady):
             engine.submit(_encode(slow_bundle, "w1"), FULL, explain=False)
+
+    _run(slow_bundle, script)
+
+
+def _many(bundle: Bundle) -> list[EncodedText]:
+    """Texts of two lengths; quick ones and slow ones."""
+    return _encode(bundle, *(f"w{n} w{n + 3}" + f" w{2 * n}" * (n % 3) for n in range(29)))
+
+
+def _what_is_answered(
+    bundle: Bundle, shadow: Shadow | None
+) -> tuple[list[tuple[int, float, list[float]]], Metrics]:
+    answers: list[tuple[int, float, list[float]]] = []
+    kept: list[Metrics] = []
+
+    async def script(engine: Engine, metrics: Metrics) -> None:
+        for policy in (QUICK, FULL.capped(1)):
+            for outcome in await engine.submit(_many(bundle), policy, explain=False).outcomes:
+                assert isinstance(outcome, RowAnswer)
+                probabilities = outcome.probabilities.tolist()
+                answers.append((outcome.exit_index, outcome.entropy, probabilities))
+        await _until_idle(engine)
+        await _until(lambda: not engine._worker._rows)
+        kept.append(metrics)
+
+    _run(bundle, script, shadow=shadow)
+    return answers, kept[0]
+
+
+def test_answers_and_their_metrics_are_the_same_bit_for_bit_with_shadow_rows(
+    tiny_bundle: Bundle,
+) -> None:
+    plain, plain_metrics = _what_is_answered(tiny_bundle, None)
+    shadow = Shadow()
+    watched, metrics = _what_is_answered(tiny_bundle, shadow)
+    assert watched == plain
+    for name in (
+        f"{names.ANSWER_EXIT_LAYER}_sum",
+        f"{names.ANSWER_EXIT_LAYER}_count",
+        names.LAYERS_RUN,
+        names.LAYERS_SAVED,
+    ):
+        value = metrics.registry.get_sample_value(name)
+        assert value == plain_metrics.registry.get_sample_value(name) != 0
+    # All layers that were saved were run after all, and counted apart.
+    saved = metrics.registry.get_sample_value(names.LAYERS_SAVED)
+    assert metrics.registry.get_sample_value(names.SHADOW_LAYERS_RUN) == saved
+    assert plain_metrics.registry.get_sample_value(names.SHADOW_LAYERS_RUN) == 0
+
+
+def test_every_row_drawn_tells_every_exit_in_the_order_of_admission(tiny_bundle: Bundle) -> None:
+    # Whatever its policy: early, capped, or full depth anyway.
+    shadow = Shadow()
+    _what_is_answered(tiny_bundle, shadow)
+    runner = StageRunner(tiny_bundle, provider="cpu", threads=1)
+    expected = every_exit(runner, tiny_bundle.manifest, _many(tiny_bundle))
+    assert shadow.outcomes == ["measured"] * 58
+    assert [row.entropies for row in shadow.rows] == [
+        tuple(row) for row in expected.entropy.tolist() * 2
+    ]
+    assert [row.labels for row in shadow.rows] == [
+        tuple(row) for row in expected.labels.tolist() * 2
+    ]
+
+
+def test_shadow_rows_cost_at_most_their_share(tiny_bundle: Bundle) -> None:
+    shadow = Shadow(share=0.1)
+    _, metrics = _what_is_answered(tiny_bundle, shadow)
+    drawn = len(shadow.outcomes)
+    assert 0 < drawn < 20  # 5.8 on average
+    layers = metrics.registry.get_sample_value(names.SHADOW_LAYERS_RUN)
+    assert layers is not None
+    assert layers <= drawn * (tiny_bundle.manifest.layers - 1)
+
+
+def test_no_more_shadow_rows_than_allowed_are_open_at_a_time(tiny_bundle: Bundle) -> None:
+    shadow = Shadow(max_rows=3)
+    _what_is_answered(tiny_bundle, shadow)
+    assert shadow.outcomes.count("dropped") == 58 - len(shadow.rows)
+    assert 3 <= len(shadow.rows) <= 6  # the second request may find places taken
+
+
+def test_rows_of_a_request_given_up_go_on_in_the_shadow_where_they_had_begun(
+    slow_bundle: Bundle,
+) -> None:
+    shadow = Shadow()
+
+    async def script(engine: Engine, metrics: Metrics) -> None:
+        texts = _encode(slow_bundle, "w1 w2", "w3 w4", "w5 w6", "w7 w8")
+        given_up = engine.submit(texts * 2, FULL, explain=False)  # two units
+        await _until(lambda: engine.scheduler.rows_at(2) == 4)
+        engine.abandon(given_up, ClientGone("gone"))
+        with pytest.raises(ClientGone):
+            await given_up.outcomes
+        assert engine.scheduler.waiting_tokens == 0
+        await _until_idle(engine)
+        await _until(lambda: not engine._worker._rows)
+        assert metrics.registry.get_sample_value(f"{names.ANSWER_EXIT_LAYER}_count") == 0
+
+    _run(slow_bundle, script, shadow=shadow)
+    assert len(shadow.rows) >= 4
+    assert shadow.outcomes == ["measured"] * len(shadow.rows) + ["dropped"] * (8 - len(shadow.rows))
+
+
+def test_shadow_rows_that_fail_are_counted_and_pass_the_others_on(tiny_bundle: Bundle) -> None:
+    shadow = Shadow()
+
+    async def script(engine: Engine, metrics: Metrics) -> None:
+        texts = _encode(tiny_bundle, "w1 broken", "w1 explode", "w1 w2 w3 w4 w5 w6")
+        for text in texts:
+            await engine.submit([text], QUICK, explain=False).outcomes
+        await _until_idle(engine)
+
+    _run(tiny_bundle, script, shadow=shadow)
+    assert shadow.outcomes == ["failed", "failed", "measured"]
+
+
+@pytest.mark.parametrize("drain", [True, False], ids=["drained", "closed at once"])
+def test_shadow_rows_under_way_are_dropped_when_the_service_stops(
+    slow_bundle: Bundle, drain: bool
+) -> None:
+    shadow = Shadow()
+
+    async def script(engine: Engine, metrics: Metrics) -> None:
+        texts = _encode(slow_bundle, "w1 w2", "w3 w4", "w5 w6", "w7 w8")
+        leave_at_once = Policy((1.0, 1.0, 0.0))
+        await engine.submit(texts * 3, leave_at_once, explain=False).outcomes
+        if not drain:  # while a shadow unit runs
+            return
+        engine.stop_shadow()
+        assert shadow.outcomes == ["dropped"] * 12
+        await engine.submit(texts, leave_at_once, explain=False).outcomes
+        await _until_idle(engine)
+        await _until(lambda: not engine._worker._rows)
+
+    _run(slow_bundle, script, shadow=shadow)
+    assert shadow.outcomes == ["dropped"] * 12
+    assert shadow.rows == []
+
+
+def test_what_waits_when_the_service_closes_fails_and_is_not_run(slow_bundle: Bundle) -> None:
+    async def script(engine: Engine, metrics: Metrics) -> None:
+        texts = _encode(slow_bundle, "w1 w2", "w3 w4", "w5 w6", "w7 w8")
+        pending = engine.submit(texts * 3, FULL, explain=False)  # two units ordered, one waits
+        await engine.close()
+        with pytest.raises(NotReady, match="shutting down"):
+            await pending.outcomes
+        assert engine.scheduler.waiting_rows == 0
 
     _run(slow_bundle, script)

@@ -90,7 +90,7 @@ def test_counters_add_up_with_every_outcome_at_once(
                 task.cancel()
             await asyncio.wait(asking)
 
-    with serve(slow_bundle, max_waiting_tokens=500) as running:
+    with serve(slow_bundle, max_waiting_tokens=500, max_wait_seconds=600) as running:
         asyncio.run(load(running))
         count = running.metric
         outcomes = ("answered", "failed", "cancelled", "rejected")

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from multi_exit.drift import DriftTest
 from service import metric_names
 from service.metrics import SECONDS_BUCKETS, Metrics
 
@@ -62,6 +63,30 @@ def test_levels_are_read_when_scraped(metrics: Metrics) -> None:
     assert value(metric_names.ROWS_IN_FLIGHT, {"stage": "2"}) == 6
     assert value(metric_names.WAITING_TOKENS) == 40
     assert value(metric_names.READY) == 1
+
+
+def test_drift_tests_are_read_by_point_when_scraped(metrics: Metrics) -> None:
+    tests = {name: DriftTest(epsilon=0.01, alpha=0.01) for name in ("fast", "slow")}
+    metrics.watch_drift(lambda: tests)
+    value = metrics.registry.get_sample_value
+    assert value(metric_names.DRIFT_E_VALUE, {"point": "fast"}) == 1
+    assert value(metric_names.DRIFT_DISAGREEMENT_RATIO, {"point": "fast"}) == 0
+    while not tests["fast"].alarm:
+        tests["fast"] = tests["fast"].updated(True)
+    assert value(metric_names.DRIFT_E_VALUE, {"point": "fast"}) == tests["fast"].e_value > 100
+    assert value(metric_names.DRIFT_DISAGREEMENT_RATIO, {"point": "fast"}) == 1
+    assert value(metric_names.DRIFT_ALARM, {"point": "fast"}) == 1
+    assert value(metric_names.DRIFT_ALARM, {"point": "slow"}) == 0
+
+
+def test_shadow_rows_are_counted_apart_from_answers(metrics: Metrics) -> None:
+    metrics.shadow_row("measured")
+    metrics.shadow_ran(layers=3)
+    value = metrics.registry.get_sample_value
+    assert value(metric_names.SHADOW_ROWS, {"outcome": "measured"}) == 1
+    assert value(metric_names.SHADOW_ROWS, {"outcome": "dropped"}) == 0
+    assert value(metric_names.SHADOW_LAYERS_RUN) == 3
+    assert value(metric_names.LAYERS_RUN) == 0
 
 
 def test_two_services_in_one_process_count_apart() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest, MalformedBody, ServiceError, TooManyTexts, problem_of
-from service.schemas import ClassifyRequest, parse_request
+from service.parsing import parse_request
+from service.schemas import ClassifyRequest
 
 LIMITS = {"max_texts": 5, "max_top_k": 3}
 

@@ -97,3 +97,18 @@ def test_limits_that_refuse_every_long_text_stop_the_start(tiny_bundle: Bundle) 
 def test_an_unknown_default_point_stops_the_start(tiny_bundle: Bundle) -> None:
     with pytest.raises(ConfigurationError, match="it has fast"):
         create_app(Settings(bundle=tiny_bundle.path, default_point="slow"))
+
+
+def test_draining_says_so_and_watches_no_longer_but_still_answers(
+    tiny_bundle: Bundle, serve: Any
+) -> None:
+    with serve(tiny_bundle, shadow_share=1.0) as running:
+        running.post(inputs="w1", threshold=1.0)
+        running.served.readiness.drain()
+        response = httpx.get(f"{running.url}/readyz")
+        assert response.status_code == 503
+        assert "shutting down" in response.json()["detail"]
+        before = running.metric(names.SHADOW_LAYERS_RUN)
+        assert running.post(inputs="w1", threshold=1.0).status_code == 200
+        assert running.metric(names.SHADOW_LAYERS_RUN) <= before + tiny_bundle.manifest.layers
+        assert len(running.served.watch.sample) == 0

@@ -1,8 +1,12 @@
-"""The scheduler against a model of itself: no row lost, doubled, overtaken or starved."""
+"""The scheduler against a model of itself: no row lost, doubled, overtaken or starved, and none
+delayed by shadow rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -18,6 +22,21 @@ from service.scheduler import NewRow, Scheduler, SchedulerLimits, StageJob
 
 PATIENCE = {4: 1.0, 8: 2.0, 32: 9.0}
 STAGES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an admitted row must be."""
+
+    due: float
+    bucket: int
+    stage: int = 1
+    running: bool = False
+    shadow: bool = False
+
+    @property
+    def queue(self) -> tuple[int, int]:
+        return self.stage, self.bucket
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -37,8 +56,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.accepted = 0
         self.finished: set[int] = set()
         self.cancelled_running: set[int] = set()
-        # Row -> (due, bucket, stage, running).
-        self.where: dict[int, tuple[float, int, int, bool]] = {}
+        self.where: dict[int, Place] = {}
 
     @rule(seconds=st.floats(0, 20))
     def time_passes(self, seconds: float) -> None:
@@ -56,31 +74,35 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.accepted += len(rows)
             for row in rows:
                 due = self.now + PATIENCE[row.bucket_tokens]
-                self.where[row.row_id] = (due, row.bucket_tokens, 1, False)
+                self.where[row.row_id] = Place(due=due, bucket=row.bucket_tokens)
 
     @rule(target=jobs, only_full=st.booleans())
     def take(self, only_full: bool) -> StageJob | None:
-        waiting = {row: place for row, place in self.where.items() if not place[3]}
+        waiting = {row: place for row, place in self.where.items() if not place.running}
+        ordinary = {row: place for row, place in waiting.items() if not place.shadow}
         job = self.scheduler.next_unit(only_full=only_full)
-        if not waiting:
-            assert job is None
-            return None
-        _, row_id = min((place[0], row) for row, place in waiting.items())
-        _, bucket, stage, _ = waiting[row_id]
-        queue = sorted(
-            (place[0], row) for row, place in waiting.items() if place[1:3] == (bucket, stage)
-        )
+        if not ordinary:
+            if only_full or not waiting:
+                assert job is None
+                return None
+            candidates = waiting
+        else:
+            candidates = ordinary
+        _, row_id = min((place.due, row) for row, place in candidates.items())
+        queue = candidates[row_id].queue
+        rows = sorted((place.due, row) for row, place in candidates.items() if place.queue == queue)
+        _, bucket = queue
         capacity = self.limits.rows_of(bucket)
-        if only_full and len(queue) < capacity:
+        if only_full and len(rows) < capacity:
             assert job is None
             return None
         assert job is not None
-        assert (job.stage, job.bucket_tokens) == (stage, bucket)
+        assert (job.stage, job.bucket_tokens) == queue
         # The most urgent row is always in the unit: that is what bounds everybody's wait.
-        assert job.row_ids == tuple(row for _, row in queue[:capacity])
+        assert job.row_ids == tuple(row for _, row in rows[:capacity])
         assert len(job.row_ids) == 1 or len(job.row_ids) * bucket <= self.limits.max_batch_tokens
         for row in job.row_ids:
-            self.where[row] = (*self.where[row][:3], True)
+            self.where[row] = replace(self.where[row], running=True)
         return job
 
     @rule(job=consumes(jobs), chooses=st.data())
@@ -97,8 +119,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             if row in leaving or row in dropped:
                 self._gone(row)
             else:
-                due, bucket, stage, _ = self.where[row]
-                self.where[row] = (due, bucket, stage + 1, False)
+                place = self.where[row]
+                self.where[row] = replace(place, stage=place.stage + 1, running=False)
 
     @rule(job=consumes(jobs))
     def fail(self, job: StageJob | None) -> None:
@@ -112,16 +134,26 @@ class SchedulerMachine(RuleBasedStateMachine):
     def cancel(self, chooses: st.DataObject) -> None:
         rows = chooses.draw(st.sets(st.integers(0, self.accepted - 1), min_size=1, max_size=6))
         gone = self.scheduler.cancel(sorted(rows))
-        assert set(gone) == {row for row in rows & self.where.keys() if not self.where[row][3]}
-        self.cancelled_running |= {row for row in rows & self.where.keys() if self.where[row][3]}
+        known = rows & self.where.keys()
+        assert set(gone) == {row for row in known if not self.where[row].running}
+        self.cancelled_running |= {row for row in known if self.where[row].running}
         for row in gone:
             self._gone(row)
+
+    @precondition(lambda self: self.where.keys() - self.cancelled_running)
+    @rule(chooses=st.data())
+    def demote(self, chooses: st.DataObject) -> None:
+        alive = sorted(self.where.keys() - self.cancelled_running)
+        rows = chooses.draw(st.sets(st.sampled_from(alive), max_size=6))
+        self.scheduler.demote(sorted(rows))
+        for row in rows:
+            self.where[row] = replace(self.where[row], shadow=True)
 
     @invariant()
     def every_row_is_waiting_or_running_or_finished(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        running = sum(place[3] for place in self.where.values())
+        running = sum(place.running for place in self.where.values())
         assert self.scheduler.running_rows == running
         assert self.scheduler.waiting_rows == len(self.where) - running
         assert self.accepted == (
@@ -129,11 +161,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         assert self.scheduler.waiting_tokens == self._tokens()
         for stage in range(1, STAGES + 1):
-            expected = sum(place[2] == stage for place in self.where.values())
+            expected = sum(
+                place.stage == stage and not place.shadow for place in self.where.values()
+            )
             assert self.scheduler.rows_at(stage) == expected
+        for row in range(self.accepted):
+            place = self.where.get(row)
+            begun = place is not None and (place.running or place.stage > 1)
+            assert self.scheduler.has_begun(row) is begun
 
     def teardown(self) -> None:
-        """Whatever waits gets through, and nothing is left."""
+        """Whatever waits gets through, shadow rows too, and nothing is left."""
         if not hasattr(self, "scheduler"):
             return
         for _ in range(STAGES * len(self.where)):
@@ -149,7 +187,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.cancelled_running.discard(row)
 
     def _tokens(self) -> int:
-        return sum(place[1] for place in self.where.values())
+        """What admission is bounded by: shadow rows are bounded elsewhere."""
+        return sum(place.bucket for place in self.where.values() if not place.shadow)
 
 
 TestScheduler = SchedulerMachine.TestCase
@@ -230,6 +269,91 @@ def test_arrivals_join_rows_of_their_own_stage_only() -> None:
     assert (third.stage, third.row_ids) == (1, (2, 3))
 
 
+@given(
+    arrivals=st.lists(
+        st.tuples(
+            st.sampled_from(sorted(PATIENCE)),
+            st.integers(1, STAGES),  # the stage after which it is answered
+            st.booleans(),  # whether it goes on in the shadow
+        ),
+        max_size=25,
+    ),
+    arrive=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    rows=st.integers(1, 4),
+)
+def test_ordinary_rows_run_in_the_same_units_with_and_without_shadow_rows(
+    arrivals: list[tuple[int, int, bool]], arrive: list[int], rows: int
+) -> None:
+    def units(*, shadow: bool) -> list[StageJob]:
+        """Ordinary units, one a turn; a shadow unit takes a turn in which nothing else waits."""
+        scheduler = _scheduler(max_batch_rows=rows)
+        coming = list(enumerate(arrivals))
+        answered: set[int] = set()
+        found = []
+        for turn in range(len(arrivals) * STAGES * 2 + len(arrive)):
+            for _ in range(arrive[turn] if turn < len(arrive) else len(coming)):
+                if coming:
+                    row_id, (bucket, _, _) = coming.pop(0)
+                    scheduler.admit([NewRow(row_id=row_id, bucket_tokens=bucket)], float(turn))
+            job = scheduler.next_unit()
+            if job is None:
+                continue
+            if not answered & set(job.row_ids):
+                found.append(job)
+            done = {row for row in job.row_ids if arrivals[row][1] <= job.stage}
+            stay = {
+                row for row in done if shadow and arrivals[row][2] and job.stage < STAGES
+            } - answered
+            gone = done - stay if not answered & set(job.row_ids) else set()
+            answered |= stay
+            scheduler.demote(stay)
+            scheduler.stage_done(job, gone if job.stage < STAGES else set(job.row_ids))
+        assert scheduler.waiting_rows == 0
+        return found
+
+    assert units(shadow=True) == units(shadow=False)
+
+
+def test_shadow_rows_wait_for_all_others_and_for_an_idle_worker() -> None:
+    scheduler = _scheduler(max_batch_rows=1)
+    scheduler.admit(_rows(0, 3, 4), 0)
+    first = scheduler.next_unit()
+    assert first is not None
+    scheduler.demote(first.row_ids)
+    scheduler.stage_done(first, ())  # half-way, and due before the others
+    for expected in (1, 2):
+        job = scheduler.next_unit()
+        assert job is not None
+        assert job.row_ids == (expected,)
+    # A full unit, but for a worker that is busy: an ordinary row may come before it is free.
+    assert scheduler.next_unit(only_full=True) is None
+    job = scheduler.next_unit()
+    assert job is not None
+    assert (job.stage, job.row_ids) == (2, (0,))
+
+
+def test_a_row_in_the_shadow_makes_room_for_others() -> None:
+    scheduler = _scheduler(max_waiting_tokens=8)
+    scheduler.admit(_rows(0, 2, 4), 0)
+    assert not scheduler.has_room(4)
+    scheduler.demote([0])
+    assert scheduler.admit(_rows(2, 1, 4), 0)
+    assert scheduler.rows_at(1) == 2
+    assert scheduler.waiting_rows == 3
+
+
+def test_a_row_that_was_cancelled_or_left_cannot_go_into_the_shadow() -> None:
+    scheduler = _scheduler()
+    scheduler.admit(_rows(0, 2, 4), 0)
+    scheduler.cancel([0])
+    with pytest.raises(KeyError):
+        scheduler.demote([0])
+    scheduler.next_unit()
+    scheduler.cancel([1])
+    with pytest.raises(ValueError, match="was cancelled"):
+        scheduler.demote([1])
+
+
 def test_a_row_that_would_go_beyond_the_last_stage_is_a_bug() -> None:
     scheduler = _scheduler()
     scheduler.admit(_rows(0, 1, 4), 0)
@@ -254,3 +378,22 @@ def test_a_row_is_admitted_once() -> None:
 def test_no_job_without_a_stage_or_rows(stage: int, rows: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="no such job"):
         StageJob(stage=stage, bucket_tokens=4, row_ids=rows)
+
+
+def test_nothing_is_admitted_behind_more_work_than_may_wait_ahead() -> None:
+    scheduler = _scheduler(max_waiting_tokens=1000, max_ahead_tokens=16)
+    big = [NewRow(row_id=number, bucket_tokens=8) for number in range(50)]
+    assert scheduler.admit(big, 0.0), "a large request may come where little waits"
+    assert not scheduler.admit([NewRow(row_id=100, bucket_tokens=8)], 0.0)
+    assert not scheduler.has_room(0)
+    scheduler.cancel(range(2, 50))
+    assert scheduler.admit([NewRow(row_id=101, bucket_tokens=8)], 0.0)
+
+
+def test_a_row_with_a_deadline_before_its_patience_ends_goes_first() -> None:
+    scheduler = _scheduler()
+    scheduler.admit([NewRow(row_id=1, bucket_tokens=8)], 0.0)
+    scheduler.admit([NewRow(row_id=2, bucket_tokens=4, deadline=1e-6)], 0.0)
+    unit = scheduler.next_unit()
+    assert unit is not None
+    assert unit.row_ids == (2,)

@@ -79,3 +79,9 @@ def test_settings_do_not_change_once_read() -> None:
 
 def test_every_setting_says_what_it_means() -> None:
     assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_a_shadow_log_that_would_stay_empty_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="stays empty without shadow_share"):
+        load_settings(bundle=Path("b"), shadow_log=Path("shadow.jsonl"))
+    load_settings(bundle=Path("b"), shadow_log=Path("shadow.jsonl"), shadow_share=0.01)
