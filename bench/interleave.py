@@ -22,6 +22,22 @@ class Ratio:
     low: float
     high: float
 
+    def scaled(self, factor: float) -> Ratio:
+        """The same ratio times a known positive number."""
+        return Ratio(self.median * factor, self.low * factor, self.high * factor)
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Median of per-round differences, in the unit of what was subtracted, with its interval."""
+
+    median: float
+    low: float
+    high: float
+
 
 def interleaved_seconds(
     candidates: Mapping[str, Callable[[], object]],
@@ -49,7 +65,19 @@ def ratio(
     numerator: NDArray[np.float64], denominator: NDArray[np.float64], rng: np.random.Generator
 ) -> Ratio:
     """Round-by-round ratio of two candidates of one interleaved run, both [rounds]."""
-    ratios = numerator / denominator
-    draws = rng.choice(ratios, size=(2000, len(ratios)))
+    return Ratio(*_median_with_interval(numerator / denominator, rng))
+
+
+def difference(
+    first: NDArray[np.float64], second: NDArray[np.float64], rng: np.random.Generator
+) -> Difference:
+    """Round-by-round first - second of one interleaved run, both [rounds]."""
+    return Difference(*_median_with_interval(first - second, rng))
+
+
+def _median_with_interval(
+    values: NDArray[np.float64], rng: np.random.Generator
+) -> tuple[float, float, float]:
+    draws = rng.choice(values, size=(2000, len(values)))
     low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
-    return Ratio(median=float(np.median(ratios)), low=float(low), high=float(high))
+    return float(np.median(values)), float(low), float(high)

@@ -7,7 +7,17 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-_LIBRARIES = ("numpy", "onnxruntime", "tokenizers", "torch", "transformers", "fastapi", "uvicorn")
+_LIBRARIES = (
+    "patamar",
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "fastapi",
+    "uvicorn",
+    "uvloop",
+)
 
 
 def describe_machine() -> dict[str, object]:

@@ -6,6 +6,8 @@ time does.
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -33,3 +35,11 @@ def write_peer_model(checkpoint_path: Path, target: Path) -> None:
         pad_token=tokenizer.id_to_token(checkpoint.model.pad_token_id),
     )
     wrapped.save_pretrained(target)
+    # Older versions of transformers, which some peers pin, know this class only.
+    settings_file = target / "tokenizer_config.json"
+    settings = json.loads(settings_file.read_text())
+    settings_file.write_text(json.dumps({**settings, "tokenizer_class": "PreTrainedTokenizerFast"}))
+
+
+if __name__ == "__main__":
+    write_peer_model(Path(sys.argv[1]), Path(sys.argv[2]))

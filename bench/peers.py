@@ -1,50 +1,43 @@
-"""Serves the same texts from Patamar and from the plainest peer, in interleaved rounds.
+"""Serves the same texts from Patamar and from other servers, in interleaved rounds.
 
 Every server runs on the same machine with the same number of threads and stays up all the time;
-one at a time is asked. The peer's model has the size of ours and random weights: it is timed,
-its answers are not looked at.
+one at a time is asked. The peers' model has the size of ours and random weights: it is timed, its
+answers are not looked at. What all are compared with is the plainest: a transformers pipeline.
 """
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from bench.contender import Contender
 from bench.interleave import Ratio, ratio
 from bench.load import LoadSample, closed_loop
-from multi_exit.bundle import BundleManifest, OperatingPoint
+from bench.peer_elsewhere import check_answers, contender_elsewhere
+from bench.peer_environment import programs_of
+from bench.peer_kinds import PIPELINE, peer_kind
+from bench.peer_model import write_peer_model
+from bench.questions import PATH, Answering
+from bench.server_process import free_port, patamar_server, running
+from bench.static_bundle import write_static_bundle
+from multi_exit.bundle import Bundle, BundleManifest, OperatingPoint
 from multi_exit.errors import ConfigurationError
+from multi_exit.policy import Policy
 
-PEER = "transformers pipeline"
-_START_SECONDS = 120
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """One way of answering: a server's port, and the knobs that go with every text."""
-
-    name: str
-    port: int
-    knobs: dict[str, float]
+PEER = PIPELINE.title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One contender against the peer at one number of connections; ratios of the same round.
+    """One contender against the pipeline at one number of connections; ratios of the same round.
 
-    throughput: contender / peer, more is better. p50, p99: contender / peer, less is better.
+    throughput: contender / pipeline, more is better. p50, p99: likewise, less is better.
     """
 
     name: str
@@ -73,6 +66,50 @@ def one_point_operating_point(manifest: BundleManifest) -> OperatingPoint:
     return max(points, key=lambda point: point.speedup)
 
 
+@contextmanager
+def contenders_running(
+    bundle: Bundle,
+    checkpoint: Path,
+    point: OperatingPoint,
+    *,
+    peers: Sequence[str],
+    elsewhere: Sequence[str],
+    environments: Path,
+    threads: int,
+) -> Iterator[list[Contender]]:
+    """The peers, the pipeline always first; ours without exits, at full depth and at `point`.
+
+    elsewhere: peers that run already, as "name=URL". environments: folder of the other peers' own
+    Python environments. Raises ConfigurationError for an
+    unknown peer, and for one that cannot be installed or does not get ready.
+    """
+    kinds = [PIPELINE, *(peer_kind(name) for name in peers if name != PIPELINE.name)]
+    with ExitStack() as servers:
+        folder = Path(servers.enter_context(tempfile.TemporaryDirectory()))
+        write_peer_model(checkpoint, folder / "model")
+        contenders = [contender_elsewhere(name, bundle) for name in elsewhere]
+        for kind in kinds:
+            port = free_port()
+            command = kind.command(programs_of(kind, environments), folder / "model", port, threads)
+            limit = {"OMP_NUM_THREADS": str(threads)}
+            server = servers.enter_context(running(command, port, limit, kind.ready_path))
+            contenders.append(
+                Contender(name=kind.title, url=f"{server.url}{kind.path}", body=kind.body)
+            )
+        static = write_static_bundle(bundle, folder / "static")
+        plain = servers.enter_context(patamar_server(static.path, threads=threads))
+        ours = servers.enter_context(patamar_server(bundle.path, threads=threads))
+        for name, url, threshold in (
+            ("patamar, static model", plain.url, None),
+            ("patamar, full depth", ours.url, 0.0),
+            (f"patamar, {point.name}", ours.url, point.thresholds[0]),
+        ):
+            policy = Policy.constant(threshold or 0.0, len(bundle.manifest.exits))
+            answering = Answering(name=name, policy=policy, threshold=threshold)
+            contenders.append(Contender(name=name, url=f"{url}{PATH}", body=answering.body))
+        yield contenders
+
+
 def measure_peers(
     contenders: Sequence[Contender],
     texts: Sequence[str],
@@ -83,6 +120,8 @@ def measure_peers(
     seed: int = 0,
 ) -> list[LoadSample]:
     """Raw samples: every contender once a round at every number of connections, order drawn."""
+    for contender in contenders:
+        check_answers(contender, texts)
     rng = np.random.default_rng(seed)
     samples = []
     total = rounds * len(connections) * len(contenders)
@@ -91,10 +130,10 @@ def measure_peers(
             for count in connections:
                 for index in rng.permutation(len(contenders)):
                     contender = contenders[index]
-                    bodies = [_body(text, contender.knobs) for text in texts]
+                    bodies = [contender.body(text) for text in texts]
                     sample = closed_loop(
                         contender.name,
-                        f"http://127.0.0.1:{contender.port}/classify",
+                        contender.url,
                         bodies,
                         connections=count,
                         # The first round warms up and is dropped.
@@ -107,7 +146,7 @@ def measure_peers(
 
 
 def compare(samples: Sequence[LoadSample], seed: int = 0) -> list[Comparison]:
-    """Each contender against the peer, from samples in the order in which rounds were run."""
+    """Each contender against the pipeline, from samples in the order in which rounds were run."""
     rng = np.random.default_rng(seed)
     result = []
     for connections in sorted({sample.connections for sample in samples}):
@@ -157,62 +196,6 @@ def comparison_json(
         "samples": [asdict(sample) for sample in samples],
         "comparisons": [asdict(comparison) for comparison in comparisons],
     }
-
-
-@contextmanager
-def running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
-    """A server process that is ready, stopped at the end. Raises ConfigurationError if it dies."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            _wait_until_ready(process, port, log)
-            yield
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
-
-
-def patamar_command(bundle: Path, port: int, threads: int) -> list[str]:
-    """Command that serves a bundle."""
-    command = [sys.executable, "-m", "cli.main", "serve", str(bundle), "--port", str(port)]
-    return [*command, "--threads", str(threads)]
-
-
-def pipeline_command(model_folder: Path, port: int, threads: int) -> list[str]:
-    """Command that serves the peer."""
-    return [
-        sys.executable,
-        "-m",
-        "bench.pipeline_server",
-        str(model_folder),
-        str(port),
-        str(threads),
-    ]
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(_START_SECONDS * 5):
-        if process.poll() is not None:
-            break
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise ConfigurationError(
-        f"a server did not get ready: {log.read_text(errors='replace')[-2000:]}"
-    )
-
-
-def _body(text: str, knobs: dict[str, float]) -> bytes:
-    return json.dumps({"inputs": text, **knobs}).encode()
 
 
 def _shown(value: Ratio) -> str:

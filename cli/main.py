@@ -18,13 +18,16 @@ COMMANDS = {
     "train": "train a multi-exit checkpoint from a TOML configuration",
     "evaluate": "score every exit of a checkpoint or a bundle on labelled texts",
     "experiment": "train a grid of methods, tasks and seeds, and compare them with intervals",
+    "pilot": "measure the angles between the losses' gradients over a training run",
     "export": "turn a checkpoint into a sealed bundle of ONNX graphs",
+    "quantise": "make an int8 bundle of an fp32 one, where that keeps its labels",
+    "calibrate": "new operating points for a bundle, from your own texts",
     "serve": "answer POST /classify from a bundle",
     "classify": "classify the texts of a file, without a server",
-    "bench": "measure staging overhead and throughput against a peer",
+    "bench": "measure the engine and the server: staging, efficiency, load, overload, peers",
 }
 
-_SERVING_COMMANDS = frozenset({"serve", "classify"})
+_SERVING_COMMANDS = frozenset({"serve", "classify", "calibrate"})
 _OWN_PACKAGES = frozenset({"cli", "bench", "deploy", "export", "service", "training", "multi_exit"})
 
 EXIT_REFUSED = 2

@@ -1,0 +1,1 @@
+"""Programs that run in a peer's own environment, and import nothing of ours."""
