@@ -13,7 +13,7 @@ from cli import bench_options
 from multi_exit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from bench.questions import Answering
+    from bench.serving.questions import Answering
     from multi_exit.bundle import Bundle
 
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _staging(options: argparse.Namespace, bundle: Bundle) -> _Figures:
-    from bench.staging import measure_staging, staging_json, staging_table
+    from bench.engine.staging import measure_staging, staging_json, staging_table
 
     results = measure_staging(
         bundle, threads=options.threads, rounds=options.rounds, seed=options.seed
@@ -69,9 +69,9 @@ def _staging(options: argparse.Namespace, bundle: Bundle) -> _Figures:
 def _efficiency(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     import numpy as np
 
-    from bench.early_exit import efficiency_table, measure_efficiency
-    from bench.early_exit_http import loaded_efficiency_table, measure_loaded_efficiency
-    from bench.questions import draw
+    from bench.serving.early_exit import efficiency_table, measure_efficiency
+    from bench.serving.early_exit_http import loaded_efficiency_table, measure_loaded_efficiency
+    from bench.serving.questions import draw
 
     texts = _texts(options)
     sample = draw(texts, options.sample, np.random.default_rng(options.seed))
@@ -94,9 +94,9 @@ def _efficiency(options: argparse.Namespace, bundle: Bundle) -> _Figures:
 def _load(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     import numpy as np
 
-    from bench.overhead import measure_overhead, overhead_table, short_texts
-    from bench.server_process import patamar_server
-    from bench.serving_load import measure_serving_load, serving_load_table
+    from bench.serving.overhead import measure_overhead, overhead_table, short_texts
+    from bench.serving.server_process import patamar_server
+    from bench.serving.serving_load import measure_serving_load, serving_load_table
     from multi_exit.runner import StageRunner
 
     texts, rng = _texts(options), np.random.default_rng(options.seed)
@@ -140,8 +140,8 @@ def _load(options: argparse.Namespace, bundle: Bundle) -> _Figures:
 def _mixed(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     import numpy as np
 
-    from bench.mixed_lengths import measure_mixed_lengths, mixed_table
-    from bench.server_process import patamar_server
+    from bench.serving.mixed_lengths import measure_mixed_lengths, mixed_table
+    from bench.serving.server_process import patamar_server
 
     texts, rng = _texts(options), np.random.default_rng(options.seed)
     with patamar_server(bundle.path, threads=options.threads) as server:
@@ -165,7 +165,7 @@ def _mixed(options: argparse.Namespace, bundle: Bundle) -> _Figures:
 def _overload(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     import numpy as np
 
-    from bench.overload import measure_overload, overload_table
+    from bench.serving.overload import measure_overload, overload_table
 
     found = measure_overload(
         bundle,
@@ -184,8 +184,8 @@ def _overload(options: argparse.Namespace, bundle: Bundle) -> _Figures:
 def _invariance(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     import numpy as np
 
-    from bench.invariance import invariance_table, measure_invariance
-    from bench.server_process import patamar_server
+    from bench.serving.invariance import invariance_table, measure_invariance
+    from bench.serving.server_process import patamar_server
 
     with patamar_server(bundle.path, threads=options.threads) as server:
         found = measure_invariance(
@@ -199,11 +199,11 @@ def _invariance(options: argparse.Namespace, bundle: Bundle) -> _Figures:
 
 
 def _peers(options: argparse.Namespace, bundle: Bundle) -> _Figures:
-    from bench import peers
+    from bench.peers import comparison
 
-    point = peers.one_point_operating_point(bundle.manifest)
+    point = comparison.one_point_operating_point(bundle.manifest)
     texts = _texts(options)
-    with peers.contenders_running(
+    with comparison.contenders_running(
         bundle,
         options.checkpoint,
         point,
@@ -212,7 +212,7 @@ def _peers(options: argparse.Namespace, bundle: Bundle) -> _Figures:
         environments=options.environments,
         threads=options.threads,
     ) as contenders:
-        samples = peers.measure_peers(
+        samples = comparison.measure_peers(
             contenders,
             texts,
             connections=options.connections,
@@ -220,12 +220,12 @@ def _peers(options: argparse.Namespace, bundle: Bundle) -> _Figures:
             seconds=options.seconds,
             seed=options.seed,
         )
-    comparisons = peers.compare(samples)
+    comparisons = comparison.compare(samples)
     data = {
         "operating_point": point.model_dump(mode="json"),
-        **peers.comparison_json(samples, comparisons),
+        **comparison.comparison_json(samples, comparisons),
     }
-    return _Figures(peers.comparison_table(comparisons), data)
+    return _Figures(comparison.comparison_table(comparisons), data)
 
 
 def _texts(options: argparse.Namespace) -> list[str]:
@@ -239,7 +239,7 @@ def _texts(options: argparse.Namespace) -> list[str]:
 
 def _answerings(options: argparse.Namespace, bundle: Bundle) -> list[Answering]:
     """Full depth first, then early exit."""
-    from bench.questions import early_exit, full_depth
+    from bench.serving.questions import early_exit, full_depth
 
     return [full_depth(bundle.manifest), early_exit(bundle.manifest, options.threshold)]
 

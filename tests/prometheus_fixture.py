@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.peers import free_port
+from bench.peers.comparison import free_port
 from deploy.alerts.main import GENERATED as RULES
 from deploy.alerts.rules import JOB
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from bench.certificates import REDRAWS, accuracy_rows, adversarial_rows
+from bench.quality.certificates import REDRAWS, accuracy_rows, adversarial_rows
 from multi_exit.betting import (
     _PARTS,
     _WEIGHTS,

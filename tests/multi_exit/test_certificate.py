@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import stats
 
-from bench.certificates import REDRAWS, consistency_rows
+from bench.quality.certificates import REDRAWS, consistency_rows
 from multi_exit.betting import accuracy_drop_p_value, accuracy_drop_upper_bound, best_bet
 from multi_exit.binomial import binomial_upper_bound
 from multi_exit.certificate import (

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bench.drift_watch import ALPHA, EPSILON, delays, new_watch, watch
+from bench.quality.drift_watch import ALPHA, EPSILON, delays, new_watch, watch
 from multi_exit.drift import DriftTest, alternatives, unspent
 
 RowsSeen = st.lists(st.booleans(), max_size=60)

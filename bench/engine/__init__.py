@@ -1,0 +1,1 @@
+"""The graphs alone: staging overhead and precisions."""

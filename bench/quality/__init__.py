@@ -1,0 +1,1 @@
+"""Certificates and the drift test, in simulation and on real texts."""
