@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, kind in _KINDS.items():
         subparser = kinds.add_parser(name, help=kind.summary, description=kind.summary)
         bench_options.common(
-            subparser, texts=name != "staging", threshold=name not in ("staging", "peers")
+            subparser,
+            texts=name != "staging",
+            threshold=name not in ("staging", "peers", "sliding"),
         )
         kind.add_arguments(subparser)
 
@@ -181,6 +183,24 @@ def _overload(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     return _Figures(overload_table(found), {"overload": asdict(found)})
 
 
+def _sliding(options: argparse.Namespace, bundle: Bundle) -> _Figures:
+    import numpy as np
+
+    from bench.serving.sliding import measure_sliding, sliding_table
+
+    found = measure_sliding(
+        bundle,
+        _texts(options),
+        slide_to=options.slide_to,
+        threads=options.threads,
+        times=options.times,
+        seconds=options.seconds,
+        peak_seconds=options.peak_seconds,
+        rng=np.random.default_rng(options.seed),
+    )
+    return _Figures(sliding_table(found), {"sliding": asdict(found)})
+
+
 def _invariance(options: argparse.Namespace, bundle: Bundle) -> _Figures:
     import numpy as np
 
@@ -258,6 +278,9 @@ _KINDS = {
     "load": _Kind("throughput, latency and overhead of a server", bench_options.load, _load),
     "mixed": _Kind("what long texts do to short ones", bench_options.mixed, _mixed),
     "overload": _Kind("more than a server can take", bench_options.overload, _overload),
+    "sliding": _Kind(
+        "whether requests slide to certified points under load", bench_options.sliding, _sliding
+    ),
     "invariance": _Kind("whether load changes answers", bench_options.invariance, _invariance),
     "peers": _Kind(
         "our server against others over a model of the same size", bench_options.peers, _peers

@@ -57,6 +57,17 @@ def overload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--early", action="store_true", help="early exit instead of full depth")
 
 
+def sliding(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, default=60, help="of load")
+    parser.add_argument(
+        "--times", type=float, default=1.5, help="capacity at full depth, to be sent"
+    )
+    parser.add_argument("--peak-seconds", type=float, default=10, help="to measure the capacity")
+    parser.add_argument(
+        "--slide-to", help="operating point; the fastest certified for consistency without"
+    )
+
+
 def invariance(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers", type=int, default=10_000, help="to compare")
 

@@ -191,6 +191,25 @@ def test_overload(
 
 
 @pytest.mark.slow
+def test_sliding(
+    toy_bundle: Bundle, texts: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--seconds", "3", "--peak-seconds", "1")
+    figures = _figures(capsys, "sliding", toy_bundle, *texts, *options)["sliding"]
+    assert figures["rate"] == pytest.approx(1.5 * figures["capacity"])
+    assert sum(figures["policies"].values()) == figures["answered"] > 0
+    assert set(figures["policies"]) <= {p.name for p in toy_bundle.manifest.operating_points}
+    assert 0 <= figures["changed"] <= 1
+    assert figures["other_errors"] == 0
+    assert figures["back_seconds"] is not None
+
+
+def test_sliding_needs_a_certified_point(toy_bundle: Bundle, texts: tuple[str, str]) -> None:
+    arguments = ["bench", "sliding", str(toy_bundle.path), *texts, "--slide-to", "full-depth"]
+    assert main(arguments) == 2
+
+
+@pytest.mark.slow
 def test_invariance(
     toy_bundle: Bundle, texts: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
