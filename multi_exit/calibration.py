@@ -33,6 +33,8 @@ _NAMES: dict[CertificateKind, str] = {
     "accuracy_drop": "accuracy-drop",
     "expected_disagreement": "expected-disagreement",
 }
+# A label that does not change cannot be lost; a promise about the average is the weakest.
+_STRENGTH: tuple[CertificateKind, ...] = ("consistency", "accuracy_drop", "expected_disagreement")
 # Fewer texts than this cannot place a threshold for every exit.
 FEWEST_TUNING_TEXTS = 100
 
@@ -184,10 +186,12 @@ def _classes(shape: ModelShape, config: CalibrationConfig) -> dict[str, int]:
 def _named(certifier: Certifier) -> dict[int, str]:
     """Place in the path of the fastest policy for each kind and epsilon, and its name.
 
-    The smallest epsilon names one that is the fastest for several, consistency before others.
+    One that is the fastest for several promises is named for the strongest kind, then the smallest
+    epsilon.
     """
     names: dict[int, str] = {}
-    for kind, epsilon in certifier.promises:
+    strongest_first = sorted(certifier.promises, key=lambda promise: _STRENGTH.index(promise[0]))
+    for kind, epsilon in strongest_first:
         place = certifier.fastest(kind, epsilon)
         if place is not None:
             names.setdefault(place, f"{_NAMES[kind]}-{100 * epsilon:g}%")

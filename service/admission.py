@@ -38,6 +38,11 @@ class Admission:
         if not self._scheduler.has_room(texts * self._shortest):
             raise self._overloaded()
 
+    @property
+    def overload(self) -> Overloaded | None:
+        """Why not even one short text can be taken now; None where it can."""
+        return None if self._scheduler.has_room(self._shortest) else self._overloaded()
+
     def refusal(self, tokens: int) -> ServiceError:
         """Why a request of so many padded tokens was not admitted."""
         limit = self._limits.max_waiting_tokens

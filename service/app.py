@@ -17,7 +17,7 @@ from multi_exit.bundle import load_bundle
 from multi_exit.errors import PatamarError
 from service.api import router
 from service.errors import problem_of, problem_of_status
-from service.middleware import Accounts, ApiKey, BodyLimit
+from service.middleware import Accounts, ApiKey, BodyLimit, EarlyRefusal
 from service.openapi import describe
 from service.responses import problem_response
 from service.served import Served
@@ -52,6 +52,7 @@ def create_app(settings: Settings, *, start_failed: StartFailed = lambda error: 
     app.add_exception_handler(Exception, _answer_error)
     # Added from the inside out: accounts see what the others refuse.
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(EarlyRefusal, refusal=lambda: served.readiness.overload)
     if settings.api_key is not None:
         app.add_middleware(ApiKey, key=settings.api_key.get_secret_value())
     app.add_middleware(Accounts, metrics=served.metrics)

@@ -1,4 +1,4 @@
-"""What happens around every route: accounts, API key, body limit.
+"""What happens around every route: accounts, API key, early refusal, body limit.
 
 Plain ASGI: behind Starlette's BaseHTTPMiddleware a route never learns that its client hung up.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import BodyTooLarge, Unauthorised, problem_of
+from service.errors import BodyTooLarge, ServiceError, Unauthorised, problem_of
 from service.metrics import FinishedAs, Metrics
 from service.responses import problem_kind, problem_response
 
@@ -24,6 +25,8 @@ _CLIENT_GONE = 499
 # A client that is refused half-way may go on sending for so long before it reads our answer.
 _LINGER_SECONDS = 10.0
 _LINGER_BODIES = 16
+# Bodies that arrive with their headers, or as good as.
+_SMALL = 16 * 1024
 
 
 class Accounts:
@@ -91,6 +94,27 @@ class ApiKey:
                 given = scheme.lower() + b" " + key.strip()
                 return hmac.compare_digest(given, self._wanted)
         return False
+
+
+class EarlyRefusal:
+    """Answers what cannot be taken before its body is read: refusing must cost next to nothing.
+
+    refusal: why not even one short text can be taken now; None where it can.
+    """
+
+    def __init__(self, app: ASGIApp, *, refusal: Callable[[], ServiceError | None]) -> None:
+        self._app = app
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == CLASSIFY and scope["method"] == "POST":
+            # A large body is still on its way, and a client that sends would not hear us.
+            declared = _declared_length(scope)
+            refusal = self._refusal() if declared is not None and declared <= _SMALL else None
+            if refusal is not None:
+                await problem_response(scope, problem_of(refusal))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class BodyLimit:

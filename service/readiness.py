@@ -25,7 +25,7 @@ from service.admission import seconds_a_token
 from service.answers import RowAnswer, RowOutcome
 from service.cpu_quota import available_threads
 from service.engine import Engine
-from service.errors import NotReady
+from service.errors import NotReady, Overloaded
 from service.metrics import Metrics
 from service.scheduler import SchedulerLimits
 from service.settings import Settings
@@ -59,6 +59,11 @@ class Readiness:
         if self.draining:
             return "the service is shutting down"
         return self.detail if self.engine is None else self.engine.refusal
+
+    @property
+    def overload(self) -> Overloaded | None:
+        """Why not even one short text can be taken now; None where it can, or nothing is ready."""
+        return None if self.engine is None else self.engine.admission.overload
 
     def require_engine(self) -> Engine:
         """Raises NotReady where no request can be taken."""

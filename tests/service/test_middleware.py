@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -136,3 +137,27 @@ def test_keep_alive_connections_serve_on_after_an_error(tiny: Any) -> None:
         for body, status in (("{", 400), (json.dumps({"inputs": "w1"}), 200)) * 3:
             headers = {"Content-Type": "application/json"}
             assert client.post("/classify", content=body, headers=headers).status_code == status
+
+
+def test_under_overload_small_requests_are_refused_unread_and_the_connection_lives_on(
+    slow_bundle: Bundle, serve: Any, eventually: Any
+) -> None:
+    with serve(slow_bundle, max_waiting_tokens=64, max_wait_seconds=600) as running:
+        busy = threading.Thread(target=lambda: running.post(inputs=["w1"] * 16))
+        busy.start()
+        eventually(lambda: running.metric(names.WAITING_TOKENS) == 64)
+        with httpx.Client(base_url=running.url, timeout=30) as client:
+            for body in ({"inputs": "w1"}, {"inputs": ["w1"] * 3}):
+                refused = client.post("/classify", json=body)
+                assert refused.status_code == 429
+                assert int(refused.headers["retry-after"]) >= 1
+            # Not read: what is wrong with it is not known yet.
+            assert client.post("/classify", content=b"{").status_code == 429
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/classify").status_code == 405
+            # A large body is read first; its own fault then counts.
+            assert client.post("/classify", content=b"a" * 20_000).status_code == 415
+            busy.join()
+            eventually(lambda: running.metric(names.WAITING_TOKENS) == 0)
+            assert client.post("/classify", json={"inputs": "w1"}).status_code == 200
+        assert running.metric(names.REJECTED, reason="overloaded") == 3
